@@ -1,0 +1,1 @@
+"""What a cluster is: pure values, no I/O."""
