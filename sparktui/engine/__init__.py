@@ -1,0 +1,1 @@
+"""The SGLang containers: what is started, how far a boot is, why it failed."""
