@@ -1,0 +1,228 @@
+"""Settings of the engine: memory and batch, speculation, caps, boot, adapters."""
+
+from __future__ import annotations
+
+from pydantic import BaseModel
+
+from sparktui.settings.fields import ApiKey, Arguments, Number, Switch, Whole, setting
+
+API = "API"
+MEMORY = "Memory and batch"
+ENGRAM = "Engram rows"
+SPECULATION = "Speculation"
+CAPS = "Caps and loops"
+BOOT = "Boot"
+ADAPTERS = "Decode adapters"
+EXTRA = "Passed through"
+
+
+class ApiSettings(BaseModel):
+    api_key: ApiKey = setting(
+        API, "Clients must send it as a bearer token. Empty (or none, off, dummy, 0): no key.", "", secret=True
+    )
+    served_model_name: str = setting(
+        API, "The model id that clients send; more with commas, the first is shown.", "deepseek-v4.1-flash"
+    )
+    sglang_dsv41_reasoning_effort: str = setting(
+        API, "Thinking budget of a request that names none: 1 to 100, or low, high, max.", "75"
+    )
+
+
+class MemorySettings(BaseModel):
+    offload_mode: str = setting(
+        MEMORY, "Where Engram rows live: nvme. ram would push the model out and is refused.", "nvme", in_examples=False
+    )
+    context_length: Whole = setting(
+        MEMORY, "The window of one request.", "262144", four="1048576", unit="tokens", low=4096, high=1_048_576
+    )
+    max_total_tokens: Whole = setting(
+        MEMORY,
+        "The KV pool, pinned; rounded down to pages of 256. A pin above what fits is cut silently, so boot compares.",
+        "750000",
+        four="8000000",
+        unit="tokens",
+        low=4096,
+        high=16_000_000,
+    )
+    max_running_requests: Whole = setting(
+        MEMORY, "Requests at once; also the batch sizes of the CUDA graphs.", "4", four="16", low=1, high=256
+    )
+    mem_fraction_static: Number = setting(
+        MEMORY,
+        "Share of memory for weights and KV on workers. Lowering it on three Sparks only starves the KV pool.",
+        "0.95",
+        four="0.80",
+        low=0.01,
+        high=0.99,
+    )
+    head_mem_fraction_static: Number = setting(
+        MEMORY, "The same on the head, which carries about 1.3 GiB more.", "0.95", four="0.80", low=0.01, high=0.99
+    )
+    chunked_prefill_size: Whole = setting(
+        MEMORY,
+        "Prompt tokens a prefill step. The head's free memory limits chunk times prompt on three Sparks.",
+        "768",
+        four="4096",
+        unit="tokens",
+        low=64,
+        high=65_536,
+    )
+    prefill_empty_cache_tokens: Whole = setting(
+        MEMORY,
+        "Prompts this long give cached memory back between chunks; 0 is off.",
+        "8192",
+        unit="tokens",
+        low=0,
+        high=1_048_576,
+        in_examples=False,
+    )
+    pytorch_cuda_alloc_conf: str = setting(
+        MEMORY,
+        "PyTorch's allocator. expandable_segments:True gives NaN on every prefill over 64 tokens and is refused.",
+        "expandable_segments:False",
+        in_examples=False,
+    )
+    dsv41_serial_weight_load: Switch = setting(
+        MEMORY, "One loader thread instead of several.", "0", ring="1", in_examples=False
+    )
+    sglang_flashinfer_moe_fused_finalize: Switch = setting(
+        MEMORY, "1 saves 0.3 ms a step and makes greedy answers differ between runs.", "0", in_examples=False
+    )
+    dsv41_mxfp8_backend: str = setting(
+        MEMORY, "Kernels of the dense layers.", "b12x", choices=("b12x", "cudnn", "cutlass"), in_examples=False
+    )
+
+
+class EngramSettings(BaseModel):
+    dsv41_cache_gib: Number = setting(
+        ENGRAM,
+        "Memory for a cache of Engram rows; three Sparks have none to spare.",
+        "0",
+        four="4",
+        ring="1",
+        unit="GiB",
+        low=0,
+        high=64,
+    )
+    dsv41_cache_ways: Whole = setting(ENGRAM, "Ways of that cache.", "4", four="16", low=1, high=16, in_examples=False)
+    dsv41_io_threads: Whole = setting(ENGRAM, "Threads that read rows.", "96", low=1, high=1024, in_examples=False)
+    dsv41_resident_scales: Switch = setting(
+        ENGRAM,
+        "1 keeps the scales in memory: about 1 GiB a layer, which leaves three Sparks no KV pool.",
+        "0",
+        in_examples=False,
+    )
+    dsv41_stats_seconds: Whole = setting(
+        ENGRAM,
+        "How often the engine logs its row reads; 0 is never.",
+        "60",
+        unit="seconds",
+        low=0,
+        high=86_400,
+        in_examples=False,
+    )
+
+
+class SpeculationSettings(BaseModel):
+    spec_algo: str = setting(
+        SPECULATION, "Draft model: DSPARK, or off.", "DSPARK", choices=("DSPARK", "off", "none", "0")
+    )
+    dspark_block_size: Whole = setting(SPECULATION, "Tokens drafted a step.", "5", unit="tokens", low=1, high=16)
+    dspark_sps_table: str = setting(
+        SPECULATION,
+        "Ignored on this model: the table crashed CUDA-graph capture.",
+        "/state/dspark_sps.json",
+        in_examples=False,
+    )
+    dspark_sts_table: str = setting(
+        SPECULATION,
+        "Confidence table, used when the file exists on every rank.",
+        "/state/dspark_sts.json",
+        in_examples=False,
+    )
+
+
+class CapSettings(BaseModel):
+    dsv41_max_new_tokens: Whole = setting(
+        CAPS, "Cap of a request that sends no max_tokens; 0 is off.", "32768", unit="tokens", low=0, high=1_048_576
+    )
+    dsv41_loop_abort: Switch = setting(CAPS, "1 ends a generation that repeats itself.", "1")
+    dsv41_loop_named_exit: Switch = setting(
+        CAPS, "1 ends it as an error named loop_abort; 0 as an ordinary stop, which agents took for an answer.", "1"
+    )
+    dsv41_loop_ngram: Whole = setting(
+        CAPS, "Length of a repeated piece.", "32", unit="tokens", low=4, high=256, in_examples=False
+    )
+    dsv41_loop_repeats: Whole = setting(
+        CAPS, "Copies of it that end the request.", "4", low=2, high=64, in_examples=False
+    )
+    dsv41_loop_line_repeats: Whole = setting(
+        CAPS, "Equal lines that end the request.", "8", low=2, high=256, in_examples=False
+    )
+
+
+class BootSettings(BaseModel):
+    ready_timeout: Whole = setting(
+        BOOT,
+        "How often to look for the ready line, ten seconds apart, before giving up.",
+        "360",
+        unit="polls",
+        low=1,
+        high=8640,
+    )
+    ready_timeout_s: Whole = setting(
+        BOOT, "The same limit inside the container.", "3600", unit="seconds", low=10, high=86_400, in_examples=False
+    )
+    warmup: Switch = setting(BOOT, "1 warms the engine up before it says it is ready.", "1", in_examples=False)
+    smoke_quick: Switch = setting(BOOT, "1: the smoke that ends serve is the arithmetic alone.", "1", in_examples=False)
+    skip_smoke: Switch = setting(BOOT, "1: serve ends without a smoke.", "0", in_examples=False)
+    skip_prepare: Switch = setting(
+        BOOT, "Of the recipe: its container downloads nothing. Ours never does.", "1", in_examples=False
+    )
+    skip_verify: Switch = setting(
+        BOOT, "Of the recipe: its container does not hash the checkpoint. Ours never does.", "1", in_examples=False
+    )
+    rm_timeout: Whole = setting(
+        BOOT, "How long removing a container may take.", "30", unit="seconds", low=1, high=3600, in_examples=False
+    )
+    force: Switch = setting(BOOT, "1 serves although another program uses a GPU.", "0", in_examples=False)
+    doctor_strict: Switch = setting(BOOT, "1: a warning of doctor fails it as well.", "0", in_examples=False)
+
+
+class AdapterSettings(BaseModel):
+    dsv41_wo_a_w8: Switch = setting(ADAPTERS, "The output projection's first half in 8 bits.", "1", in_examples=False)
+    dsv41_wo_a_w8_mid: Switch = setting(ADAPTERS, "The same for middle batch sizes.", "1", in_examples=False)
+    dsv41_wo_a_w8_drop: Switch = setting(ADAPTERS, "Its 16-bit copy is dropped.", "1", in_examples=False)
+    dsv41_wo_a_w8_draft: Switch = setting(
+        ADAPTERS,
+        "The draft model's as well; never together with DROP: acceptance falls to 1.0.",
+        "0",
+        in_examples=False,
+    )
+    dsv41_draft_head_fp8: Switch = setting(ADAPTERS, "The draft's head in 8 bits.", "1", in_examples=False)
+    dsv41_draft_head_fp8_impl: str = setting(
+        ADAPTERS, "Its kernel.", "", four="tp4", choices=("", "tp4"), in_examples=False
+    )
+    dsv41_verify_cap: str = setting(ADAPTERS, "Where verifying a draft stops.", "conf:0.1", in_examples=False)
+    dsv41_block_verify: Switch = setting(ADAPTERS, "Drafts are verified a block at a time.", "1", in_examples=False)
+    dsv41_draft_tau: Number = setting(
+        ADAPTERS, "Temperature of the draft; 1 leaves it alone.", "1", four="0.7", low=0, high=2, in_examples=False
+    )
+    dsv41_engram_prefetch: Switch = setting(ADAPTERS, "Engram rows are read ahead.", "1", in_examples=False)
+    dsv41_folded_fence: Switch = setting(
+        ADAPTERS, "One fence a step instead of several.", "0", four="1", in_examples=False
+    )
+    dsv41_autotune_keep: Switch = setting(ADAPTERS, "Kernel tuning is kept between boots.", "1", in_examples=False)
+
+
+class ExtraSettings(BaseModel):
+    extra_sglang_args: Arguments = setting(
+        EXTRA,
+        "Options added to the engine's own; quote the whole.",
+        "--fp8-gemm-backend flashinfer_cutlass --watchdog-timeout 1800 --sleep-on-idle",
+        four="--fp8-gemm-backend flashinfer_cutlass --watchdog-timeout 1800 --sleep-on-idle "
+        "--min-free-slots-delay 1 --enable-cache-report",
+    )
+    extra_container_env: Arguments = setting(
+        EXTRA, "NAME=value pairs for the engine's container; quote the whole. No secrets.", ""
+    )

@@ -1,0 +1,46 @@
+"""Names in a file that are not settings themselves: older spellings, and what is set in another place."""
+
+from __future__ import annotations
+
+import re
+
+ALIASES = {"IB_HCA": "NCCL_IB_HCA", "NFS_SERVER_IP": "NFS_SERVER_IPS", "NCCL_IB_GID_INDEX_FORCE": "NCCL_IB_GID_INDEX"}
+"""Older name to today's; today's wins where both are given."""
+
+ELSEWHERE = {
+    "VLLM_HOST_IP": "each node gets its own address from HEAD_IP and WORKER_IPS",
+    "HOST_IP": "each node gets its own address from HEAD_IP and WORKER_IPS",
+    "DIST_INIT_ADDR": "it is HEAD_IP and DIST_PORT",
+    "NODE_RANK": "the order of WORKER_IPS is the rank",
+    "SERVER_PORT": "the port is PORT",
+    "MODEL_PATH": "the path inside the container is fixed; the folder is MODEL_DIR",
+    "STATE_PATH": "the path inside the container is fixed",
+    "CUDA_GRAPH_MAX_BS_DECODE": "it is MAX_RUNNING_REQUESTS",
+    "NCCL_CROSS_NIC": "it is always 1",
+    "NCCL_IB_MERGE_NICS": "it is always 0",
+    "NCCL_IB_SUBNET_AWARE_ROUTING": "it is always 1",
+    "NCCL_CUMEM_ENABLE": "it is always 0",
+    "WEIGHTS_MODE": "NFS_SHARE=1 shares the weights, NFS_SHARE=0 takes local copies",
+    "STATE_DIR": "the profile names it, beside the env file",
+    "LOG_DIR": "the profile names it, beside the env file",
+    "SERVE_LOG": "the logs lie beside the env file",
+    "ENV_FILE": "use --env-file",
+    "DSV41_LAUNCHER": "use --profile",
+    "EXTRA_DOCKER_ENV": "use EXTRA_CONTAINER_ENV",
+}
+"""Names of the recipe and its forks that a file may hold, and what to use instead."""
+
+_NUMBERED = (
+    (re.compile(r"WORKER_?([1-9][0-9]?)_IP"), "WORKER_IPS"),
+    (re.compile(r"WORKER_?([1-9][0-9]?)_HOST"), "WORKER_HOSTS"),
+    (re.compile(r"WORKER_?([1-9][0-9]?)_FABRIC_IP"), "WORKER_FABRIC_IPS"),
+    (re.compile(r"NFS_SERVER_IP_([1-9][0-9]?)"), "NFS_SERVER_IPS"),
+)
+
+
+def numbered(name: str) -> tuple[str, int] | None:
+    """`WORKER2_IP` -> (`WORKER_IPS`, 2): the list that an older numbered name belongs to, or None."""
+    for pattern, target in _NUMBERED:
+        if match := pattern.fullmatch(name):
+            return target, int(match[1])
+    return None
