@@ -49,7 +49,9 @@ class DockerEngine(Protocol):
         """
         ...
 
-    def lines(self, container: str, *, since_seconds: float | None, tail: int | None, follow: bool) -> AsyncIterator[str]:
+    def lines(
+        self, container: str, *, since_seconds: float | None, tail: int | None, follow: bool
+    ) -> AsyncIterator[str]:
         """The container's log lines (stdout and stderr), as an async stream that holds no thread."""
         ...
 
@@ -64,9 +66,7 @@ class NodeLink(Protocol):
         """Run one command by argv (quoted once, here); a non-zero status is a result, not an error."""
         ...
 
-    async def script(
-        self, text: str, *, deadline_seconds: float, values: Mapping[str, str] | None = None
-    ) -> Completed:
+    async def script(self, text: str, *, deadline_seconds: float, values: Mapping[str, str] | None = None) -> Completed:
         """Run a POSIX sh script: sent on stdin to an explicit /bin/sh, payload between random markers.
 
         `values` become shell variables by quoted assignment; nothing else of them reaches the shell.
