@@ -124,6 +124,8 @@ def _api_key(value: object) -> object:
 
 
 def _address(value: str) -> str:
+    if not value:
+        return value
     try:
         ip_address(value)
     except ValueError:

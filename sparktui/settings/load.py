@@ -11,10 +11,10 @@ from typing import Any
 from pydantic import ValidationError
 
 from sparktui.cluster.profile import PROFILES, Profile, infer_profile, profile_for
-from sparktui.envfile import EnvFile, Problem, Severity, decode_env, nearest, parse_env
+from sparktui.envfile import EnvFile, Problem, Severity, decode_env, parse_env
 from sparktui.errors import SettingsError, UsageError
 from sparktui.settings.model import SECRET_NAMES, SETTINGS, Settings, default_text
-from sparktui.settings.names import ALIASES, ELSEWHERE, numbered
+from sparktui.settings.names import ALIASES, ELSEWHERE, nearest, numbered
 from sparktui.settings.problems import SettingsRefused
 from sparktui.settings.rules import problems_of
 
@@ -111,7 +111,7 @@ def parse_settings(
     given = dict(values)
     for name in SETTINGS:
         if name not in values:
-            values[name] = default_text(name, chosen).replace("$HOME", home)
+            values[name] = _default(name, chosen, home)
             origins[name] = f"profile {chosen.name}"
     _derive(values, given, origins, home)
     for name in PATHS:
@@ -121,13 +121,16 @@ def parse_settings(
     fields: dict[str, Any] = {name.lower(): value for name, value in values.items() if name in SETTINGS}
     problems += _choice_problems(values, lines, broken)
     where = str(env_path)
+    identity: dict[str, Any] = {"profile": chosen, "env_path": env_path.absolute(), "home": Path(home)}
     try:
-        settings = Settings(
-            **fields, profile=chosen, env_path=env_path.absolute(), home=Path(home), origins=origins, notices=()
-        )
+        settings = Settings(**fields, **identity, origins=origins)
     except ValidationError as error:
-        problems += _type_problems(error, values, lines, broken)
-        raise _refused(problems, where) from None
+        found = _type_problems(error, values, lines)
+        problems += [each for each in found if each.name not in broken]
+        # The rules look at the rest as well, so that everything is said at once.
+        broken |= {each.name for each in found}
+        defaults = {name.lower(): _default(name, chosen, home) for name in broken & SETTINGS.keys()}
+        settings = Settings(**{**fields, **defaults}, **identity, origins=origins)
     problems += [each for each in problems_of(settings, lines) if each.name not in broken]
     if fit is not None and not _errors(problems):
         problems += fit(settings)
@@ -217,6 +220,10 @@ def _choose_profile(
     return named
 
 
+def _default(name: str, profile: Profile, home: str) -> str:
+    return default_text(name, profile).replace("$HOME", home)
+
+
 def _derive(values: dict[str, str], given: dict[str, str], origins: dict[str, str], home: str) -> None:
     """Values that follow from others where the file gives none; each says so in `origins`."""
     user = values["WORKER_USER"]
@@ -240,14 +247,10 @@ def _choice_problems(values: Mapping[str, str], lines: Mapping[str, int], broken
     return found
 
 
-def _type_problems(
-    error: ValidationError, values: Mapping[str, str], lines: Mapping[str, int], broken: set[str]
-) -> list[Problem]:
+def _type_problems(error: ValidationError, values: Mapping[str, str], lines: Mapping[str, int]) -> list[Problem]:
     found = []
     for detail in error.errors():
         name = str(detail["loc"][0]).upper()
-        if name in broken or name not in SETTINGS:
-            continue
         info = SETTINGS[name]
         shown = "its value" if name in SECRET_NAMES else f"{name}={values[name]}"
         if detail["type"] in ("greater_than_equal", "less_than_equal"):
@@ -256,8 +259,6 @@ def _type_problems(
         else:
             told = detail.get("ctx", {}).get("error")
             reason = f"{shown}: {told}" if told else f"{shown} cannot be read: {detail['msg']}"
-        if name in ("HEAD_IP",) and not values[name]:
-            reason = "HEAD_IP is not set: write the head's address as the workers reach it"
         found.append(Problem(lines.get(name, 0), reason, name=name))
     return found
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 
 ALIASES = {"IB_HCA": "NCCL_IB_HCA", "NFS_SERVER_IP": "NFS_SERVER_IPS", "NCCL_IB_GID_INDEX_FORCE": "NCCL_IB_GID_INDEX"}
 """Older name to today's; today's wins where both are given."""
@@ -44,3 +45,11 @@ def numbered(name: str) -> tuple[str, int] | None:
         if match := pattern.fullmatch(name):
             return target, int(match[1])
     return None
+
+
+def nearest(name: str, known: Collection[str]) -> str | None:
+    """The known name that `name` was probably meant to be, or None."""
+    import difflib
+
+    close = difflib.get_close_matches(name.upper(), sorted(known), n=1, cutoff=0.75)
+    return close[0] if close else None
