@@ -190,29 +190,51 @@ class BootSettings(BaseModel):
 
 
 class AdapterSettings(BaseModel):
-    dsv41_wo_a_w8: Switch = setting(ADAPTERS, "The output projection's first half in 8 bits.", "1", in_examples=False)
-    dsv41_wo_a_w8_mid: Switch = setting(ADAPTERS, "The same for middle batch sizes.", "1", in_examples=False)
-    dsv41_wo_a_w8_drop: Switch = setting(ADAPTERS, "Its 16-bit copy is dropped.", "1", in_examples=False)
+    dsv41_wo_a_w8: Switch = setting(ADAPTERS, "An 8-bit copy of the wo_a weights for decode.", "1", in_examples=False)
+    dsv41_wo_a_w8_mid: Switch = setting(ADAPTERS, "That copy for 9 to 192 rows as well.", "1", in_examples=False)
+    dsv41_wo_a_w8_drop: Switch = setting(
+        ADAPTERS,
+        "The 16-bit wo_a is freed, about 640 MB a rank; without this three Sparks have no room for the copy.",
+        "1",
+        in_examples=False,
+    )
     dsv41_wo_a_w8_draft: Switch = setting(
         ADAPTERS,
-        "The draft model's as well; never together with DROP: acceptance falls to 1.0.",
+        "The draft's wo_a as well; refused together with DROP: the draft then loses its weights.",
         "0",
         in_examples=False,
     )
-    dsv41_draft_head_fp8: Switch = setting(ADAPTERS, "The draft's head in 8 bits.", "1", in_examples=False)
+    dsv41_draft_head_fp8: Switch = setting(ADAPTERS, "The draft's output head in 8 bits.", "1", in_examples=False)
     dsv41_draft_head_fp8_impl: str = setting(
-        ADAPTERS, "Its kernel.", "", four="tp4", choices=("", "tp4"), in_examples=False
+        ADAPTERS, "How that head is computed.", "", four="tp4", choices=("", "tp4"), in_examples=False
     )
-    dsv41_verify_cap: str = setting(ADAPTERS, "Where verifying a draft stops.", "conf:0.1", in_examples=False)
-    dsv41_block_verify: Switch = setting(ADAPTERS, "Drafts are verified a block at a time.", "1", in_examples=False)
+    dsv41_verify_cap: str = setting(
+        ADAPTERS,
+        "Only drafts that the confidence head expects to survive are verified: conf: and the threshold.",
+        "conf:0.1",
+        in_examples=False,
+    )
+    dsv41_block_verify: Switch = setting(
+        ADAPTERS, "Drafts are accepted a block at a time, exact in distribution.", "1", in_examples=False
+    )
     dsv41_draft_tau: Number = setting(
-        ADAPTERS, "Temperature of the draft; 1 leaves it alone.", "1", four="0.7", low=0, high=2, in_examples=False
+        ADAPTERS,
+        "Scales the draft sampler's temperature; 1 leaves it alone.",
+        "1",
+        four="0.7",
+        low=0,
+        high=2,
+        in_examples=False,
     )
-    dsv41_engram_prefetch: Switch = setting(ADAPTERS, "Engram rows are read ahead.", "1", in_examples=False)
+    dsv41_engram_prefetch: Switch = setting(
+        ADAPTERS, "Engram rows are looked up early, on a stream of their own.", "1", in_examples=False
+    )
     dsv41_folded_fence: Switch = setting(
-        ADAPTERS, "One fence a step instead of several.", "0", four="1", in_examples=False
+        ADAPTERS, "Closes a race in folded draft sampling.", "0", four="1", in_examples=False
     )
-    dsv41_autotune_keep: Switch = setting(ADAPTERS, "Kernel tuning is kept between boots.", "1", in_examples=False)
+    dsv41_autotune_keep: Switch = setting(
+        ADAPTERS, "Kernel tuning is kept between boots while nothing that matters changed.", "1", in_examples=False
+    )
 
 
 class ExtraSettings(BaseModel):

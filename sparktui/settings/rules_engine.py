@@ -74,10 +74,20 @@ def passed_through(settings: Settings) -> Iterator[Found]:
         elif name == "SGLANG_RAGGED_VERIFY_MODE" and value == "compact":
             yield Found(name_of, "SGLANG_RAGGED_VERIFY_MODE=compact breaks the Engram row reads: take it out")
         elif name in SETTINGS:
-            yield Found(name_of, f"holds {name}, which is a setting of its own: give it a line of its own")
+            same = _means(getattr(settings, name.lower()), value)
+            agreement = "the same value here" if same else "another value here"
+            yield Found(name_of, f"holds {name}, a setting of its own with {agreement}: take it out", warning=same)
     for word in settings.extra_sglang_args:
         if word.split("=")[0] in ("--api-key", "--admin-api-key"):
             yield Found("EXTRA_SGLANG_ARGS", "holds a key, which the process list would show: use API_KEY")
+
+
+def _means(setting: object, text: str) -> bool:
+    if isinstance(setting, bool):
+        return text == ("1" if setting else "0")
+    if isinstance(setting, float) and re.fullmatch(r"[0-9.]+", text):
+        return text.count(".") < 2 and float(text) == setting
+    return text == (" ".join(setting) if isinstance(setting, tuple) else str(setting))
 
 
 RULES = (memory, adapters, api, passed_through)
