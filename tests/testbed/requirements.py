@@ -1,0 +1,51 @@
+"""What this machine lacks for the testbed, by name, so that a skipped test says it."""
+
+from __future__ import annotations
+
+import functools
+import os
+import shutil
+import subprocess
+
+# program -> the Debian package that brings it
+PROGRAMS = {
+    "unshare": "util-linux",
+    "nsenter": "util-linux",
+    "setpriv": "util-linux",
+    "tini": "tini",
+    "ip": "iproute2",
+    "ssh-keygen": "openssh-client",
+    "sshd": "openssh-server",
+    "docker": "docker.io",
+    "dockerd": "docker.io",
+    "runc": "runc",
+    "docker-registry": "docker-registry",
+    "debootstrap": "debootstrap",
+    "busybox": "busybox-static",
+}
+SEARCH = f"{os.environ.get('PATH', '')}:/usr/local/sbin:/usr/sbin:/sbin"
+
+
+@functools.cache
+def missing() -> tuple[str, ...]:
+    """Empty when a testbed can run here."""
+    if os.geteuid() != 0:
+        return ("root",)
+    lacking = [
+        f"{program} (Debian package {package})"
+        for program, package in PROGRAMS.items()
+        if not shutil.which(program, path=SEARCH)
+    ]
+    if lacking:
+        return tuple(lacking)
+    trial = (
+        "mount -t proc proc /proc && mount -t sysfs sysfs /mnt && "
+        "ip link add trial0 type veth peer name trial1 && ip link add trial2 type bridge"
+    )
+    probe = subprocess.run(
+        ["unshare", "--fork", "--pid", "--mount", "--net", "--uts", "--ipc", "/bin/sh", "-c", trial],
+        capture_output=True, text=True, timeout=20, check=False,
+    )  # fmt: skip
+    return (
+        () if probe.returncode == 0 else (f"namespaces with mounts, veth and bridges ({probe.stderr.strip()[-200:]})",)
+    )
