@@ -11,13 +11,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
+from sparktui.readings.checkpoint import completeness
+
 RECORD_FOLDER = ".sparktui"
 """Inside the checkpoint's folder: our record and the files that are still on their way; no loader looks there."""
 RECORD_FILE = f"{RECORD_FOLDER}/revision.json"
 PARTIAL_FOLDER = f"{RECORD_FOLDER}/partial"
 PARTIAL_SUFFIX = ".partial"
 FOLDER_SUFFIX = "-1017"
-INDEX_FILE = "model.safetensors.index.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +113,7 @@ class WrongSize:
 
 
 @dataclass(frozen=True, slots=True)
-class Completeness:
+class FolderState:
     """How far a folder is; `present_bytes` counts finished files and the part files of unfinished ones."""
 
     total_bytes: int
@@ -158,7 +159,7 @@ def compare(
     final_bytes: Mapping[str, int],
     partial_bytes: Mapping[str, int] | None = None,
     index_shards: Iterable[str] = (),
-) -> Completeness:
+) -> FolderState:
     """Hold a folder's sizes against the revision's.
 
     Args:
@@ -167,27 +168,16 @@ def compare(
         index_shards: the shard names of the folder's index file.
     """
     partial = partial_bytes or {}
-    present = done = 0
-    missing: list[str] = []
-    wrong: list[WrongSize] = []
-    for each in listing.files:
-        have = final_bytes.get(each.path)
-        if have == each.size_bytes:
-            present += have
-            done += 1
-            continue
-        if have is None:
-            missing.append(each.path)
-        else:
-            wrong.append(WrongSize(each.path, have, each.size_bytes))
-        present += min(partial.get(each.path, 0), each.size_bytes)
-    known = {each.path for each in listing.files}
-    return Completeness(
+    wanted = {each.path: each.size_bytes for each in listing.files}
+    held = completeness(wanted, final_bytes)
+    unfinished = {*held.missing, *held.short}
+    coming = sum(min(partial.get(path, 0), wanted[path]) for path in unfinished)
+    return FolderState(
         total_bytes=listing.total_bytes,
-        present_bytes=present,
-        files_total=len(listing.files),
-        files_done=done,
-        missing=tuple(missing),
-        wrong=tuple(wrong),
-        outside_index=tuple(sorted(set(index_shards) - known)),
+        present_bytes=held.have_bytes + coming,
+        files_total=held.files,
+        files_done=held.files - len(unfinished),
+        missing=held.missing,
+        wrong=tuple(WrongSize(path, final_bytes[path], wanted[path]) for path in held.short),
+        outside_index=tuple(sorted(set(index_shards) - wanted.keys())),
     )

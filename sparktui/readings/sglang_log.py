@@ -86,7 +86,22 @@ def real(text: str | None) -> float | None:
     return value if math.isfinite(value) else None
 
 
-def figure(text: str, name: str) -> float | None:
-    """The number after `name=` (`avail mem=17.47 GB` -> 17.47); None when absent or cut off at the end."""
-    match = re.search(rf"(?<![\w ]){re.escape(name)}=(-?\d{{1,15}}(?:\.\d{{1,9}})?)(?=[,;\s.)}}]|$)", text)
+def figure(text: str, name: str, unit: str = "") -> float | None:
+    """The number after `name=` (`avail mem=17.47 GB` -> 17.47 with unit "GB").
+
+    None when it is absent, or when the unit does not follow: the line was cut off inside the number.
+    """
+    ends = rf" {re.escape(unit)}\b" if unit else r"(?=[,;\s)}]|\.(?!\d)|$)"
+    match = re.search(rf"(?<![\w#]){re.escape(name)}=(-?\d{{1,15}}(?:\.\d{{1,9}})?){ends}", text)
     return real(match[1]) if match else None
+
+
+_BAR_END = re.compile(r"(?<=it/s\])(?=\S)|(?<=s/it\])(?=\S)")
+_COLOUR = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+
+
+def pieces(raw: str) -> tuple[str, ...]:
+    """One line of a container's log -> the lines that were meant: progress bars redraw with a carriage return and
+    leave the next message glued to their end; colours are removed."""
+    plain = _COLOUR.sub("", raw)
+    return tuple(piece for part in re.split(r"[\r\n]", plain) for piece in _BAR_END.split(part) if piece.strip())
