@@ -1,0 +1,127 @@
+"""The command line: every verb, for people, scripts and coding agents."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from sparktui import __version__
+from sparktui.errors import SparktuiError, UsageError
+from sparktui.verbs import ABSENT, ENV_FILES, PRESENT
+
+if TYPE_CHECKING:
+    from sparktui.runs.parts import Parts
+
+_HELP = """\
+verbs:
+  up         doctor, download, build, share, pack, serve, smoke: skips what is done, stops at the first failure
+  doctor     check every node; changes nothing
+  plan       the memory sheet of the profile; changes nothing
+  download build share pack serve smoke     one step of the chain
+  status     what runs where, and whether it answers
+  talk       how to reach the endpoint: curl line, base URLs, model
+  logs [NODE] [-n N] [-f]                   the engine's output of one node, or of all
+  stop       cancel the run that is going on, then stop the engine on all nodes
+
+A verb that changes something runs in a process of its own. Closing the terminal, a lost ssh or a killed viewer
+never stops it; the same verb again re-attaches. Ctrl-C cancels the run cleanly (status 130); a second Ctrl-C leaves
+it going in the background, and `sparktui stop` ends it later.
+
+exit status: 0 done, 1 a check failed or a step did not finish, 2 settings or usage, 3 a node could not be reached,
+130 interrupted
+"""
+
+
+def build_parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="sparktui",
+        usage="sparktui [VERB] [--env-file F] [--profile P] [--json] [--dry-run] [--yes] [--node NAME]",
+        description="Serve DeepSeek-V4.1-Flash-1017 on three or four DGX Sparks.",
+        epilog=_HELP,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("verb", nargs="?", metavar="VERB", help=argparse.SUPPRESS)
+    parser.add_argument("log_node", nargs="?", metavar="NODE", help=argparse.SUPPRESS)
+    parser.add_argument("--env-file", metavar="F", help="settings (default: .env, or that of the profile)")
+    parser.add_argument("--profile", choices=tuple(ENV_FILES), help="three (.env), four (.env.tp4), four-ring")
+    parser.add_argument("--json", action="store_true", help="print the journal's events, one object a line")
+    parser.add_argument("--dry-run", action="store_true", help="print exactly what would run, and do nothing")
+    parser.add_argument("--yes", action="store_true", help="answer questions with yes")
+    parser.add_argument("--node", metavar="NAME", help="only this node (head, worker1, …)")
+    parser.add_argument("-n", dest="lines", type=_line_count, metavar="N", help="logs: the last N lines (100)")
+    parser.add_argument("-f", dest="follow", action="store_true", help="logs: go on with what comes")
+    parser.add_argument("--version", action="version", version=f"sparktui {__version__}")
+    return parser
+
+
+def _line_count(text: str) -> int:
+    value = int(text)
+    if not 0 <= value <= 1_000_000:
+        raise argparse.ArgumentTypeError("0 to 1000000")
+    return value
+
+
+def main(argv: Sequence[str] | None = None, given: Parts | None = None, program: Sequence[str] | None = None) -> int:
+    """Run one verb; its exit status. `given` and `program` replace settings, links, steps and the run's process."""
+    for stream in (sys.stdout, sys.stderr):
+        # An ASCII terminal shows a replacement, not a traceback.
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="replace")
+    options = build_parser().parse_intermixed_args(argv)
+    try:
+        return _verb(options, given, program)
+    except SparktuiError as error:
+        return _say_error(error, as_json=options.json)
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:
+        # The reader (`| head`) has gone; the run has not.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+
+
+def _verb(options: argparse.Namespace, given: Parts | None, program: Sequence[str] | None) -> int:
+    _check_usage(options)
+    from sparktui.command import Command
+
+    return Command(options, given, program).run()
+
+
+def _check_usage(options: argparse.Namespace) -> None:
+    verb = options.verb
+    if verb is None:
+        raise UsageError("the full-screen app is not in this version", fix="name a verb, see: sparktui --help")
+    if verb in ABSENT:
+        raise UsageError(f"`{verb}` is not in this version", fix=f"this version has: {', '.join(PRESENT)}")
+    if verb not in PRESENT:
+        from difflib import get_close_matches
+
+        near = get_close_matches(verb, PRESENT, n=1, cutoff=0.5)
+        fix = f"did you mean: sparktui {near[0]}" if near else f"verbs: {', '.join(PRESENT)}"
+        raise UsageError(f"there is no verb `{verb}`", fix=fix)
+    if options.log_node is not None and verb != "logs":
+        raise UsageError(f"`{verb}` takes no {options.log_node!r}", fix=f"for one node: --node {options.log_node}")
+    if verb != "logs" and (options.follow or options.lines is not None):
+        raise UsageError("-f and -n belong to `logs`")
+    if options.dry_run and verb in ("logs", "plan", "status", "talk"):
+        raise UsageError(f"`{verb}` changes nothing: --dry-run has no meaning there")
+
+
+def _say_error(error: SparktuiError, *, as_json: bool) -> int:
+    if as_json:
+        from sparktui.events import RunFinished
+        from sparktui.runs.journal import dumps_ascii, envelope
+
+        finished = RunFinished(error.exit_status, error.what, error.fix, error.node or "")
+        print(dumps_ascii(envelope(finished, 1, str)))
+    else:
+        print("\n".join(error.lines()), file=sys.stderr)
+    return error.exit_status
+
+
+if __name__ == "__main__":
+    sys.exit(main())

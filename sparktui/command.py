@@ -1,0 +1,302 @@
+"""What a verb of the command line does, once it is known to be one. Imported late: `--version` needs none of it."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import os
+import signal
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from sparktui import rank_logs, verbs
+from sparktui.errors import LockHeld, SparktuiError
+from sparktui.events import (
+    Answered,
+    CommandShown,
+    Event,
+    LogLine,
+    Note,
+    Question,
+    RunFinished,
+    from_plain,
+)
+from sparktui.printing import Printer, plain
+from sparktui.runs import answers, journal
+from sparktui.runs import cancel as canceling
+from sparktui.runs import start as starting
+from sparktui.runs.execute import Execution
+from sparktui.runs.follow import Standing, current, follow_entries
+from sparktui.runs.lock import holder
+from sparktui.runs.parts import Parts, product
+from sparktui.runs.request import RunRequest, read_request, runs_folder
+
+if TYPE_CHECKING:
+    from sparktui.settings import Settings
+
+INTERRUPTED = 130
+
+
+class Command:
+    """One verb with its options."""
+
+    def __init__(self, options: argparse.Namespace, given: Parts | None, program: Sequence[str] | None) -> None:
+        self._options = options
+        self._parts = given or product()
+        self._program = program or starting.PROGRAM
+        self._printer = Printer()
+        self._seq = 0
+        self._mask: Callable[[str], str] = str
+        # Somebody at a terminal can be asked; a pipe, a script or an agent cannot.
+        self._attended = sys.stdin.isatty() and not options.json
+
+    def run(self) -> int:
+        verb = self._options.verb
+        from sparktui.steps.catalog import UP
+
+        request = RunRequest(
+            env_file=str(verbs.env_file(self._options.env_file, self._options.profile)),
+            verbs=UP if verb == verbs.CHAIN else (verb,),
+            profile=self._options.profile,
+            yes=self._options.yes,
+            unattended=not self._attended,
+            only_node=self._options.node,
+        )
+        settings = self._parts.load_settings(request)
+        self._mask = settings.mask
+        if verb == "plan":
+            return self._plan(settings)
+        if verb == "logs":
+            return asyncio.run(self._logs(settings))
+        if self._options.dry_run:
+            return asyncio.run(self._dry_run(request, settings))
+        if verb in verbs.READING:
+            return asyncio.run(self._read(request, settings))
+        return asyncio.run(self._change(request, settings.state_dir))
+
+    # what is printed
+
+    def _emit(self, event: Event) -> int:
+        """Print an event that is in no journal, just as if it were."""
+        self._seq += 1
+        self._show(journal.envelope(event, self._seq, self._mask))
+        return self._seq
+
+    def _show(self, line: dict[str, object]) -> None:
+        if self._options.json:
+            print(journal.dumps_ascii(line), flush=True)
+            return
+        event = from_plain(line)
+        if event is not None:
+            self._printer.event(event)
+
+    def _say(self, text: str) -> None:
+        """Words for a person; never among the JSON lines."""
+        if not self._options.json:
+            self._printer.lines([text])
+
+    # verbs that change nothing
+
+    async def _read(self, request: RunRequest, settings: Settings) -> int:
+        if request.verbs == ("status",):
+            self._emit(Note("status", "head", run_text(current(settings.state_dir))))
+
+        def save_traceback(text: str) -> str:
+            path = settings.state_dir / "traceback.txt"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
+                file.write(self._mask(text))
+            return str(path)
+
+        async def ask_viewer(_seq: int, question: Question) -> str:
+            return await _prompt(question)
+
+        execution = Execution(request, self._parts, self._emit, ask_viewer=ask_viewer, save_traceback=save_traceback)
+        finished = await execution.run(settings)
+        self._emit(finished)
+        return finished.exit_status
+
+    async def _dry_run(self, request: RunRequest, settings: Settings) -> int:
+        from sparktui.steps.step import Context
+
+        async def ask(question: Question) -> str:
+            return question.assume_yes
+
+        links = await self._parts.open_links(settings)
+        rank_logs.chosen(links, request.only_node)
+        try:
+            context = Context(settings=settings, links=links, ask=ask, only_node=request.only_node)
+            for verb in request.verbs:
+                for command in await self._parts.step(verb).plan(context):
+                    self._show_command(verb, command.node, command.text, command.why)
+        finally:
+            for link in links:
+                with contextlib.suppress(Exception):
+                    await asyncio.wait_for(link.aclose(), 5)
+        return 0
+
+    def _show_command(self, verb: str, node: str, text: str, why: str) -> None:
+        if self._options.json:
+            self._emit(CommandShown(verb, node, text))
+            return
+        # Whole and exact, to be copied: only secrets are masked.
+        print(f"# {verb}, {node}{': ' + plain(why) if why else ''}\n{self._mask(text)}", flush=True)
+
+    def _plan(self, settings: Settings) -> int:
+        from sparktui.cluster.plan import sheet_lines
+
+        for line in sheet_lines(settings):
+            self._emit(Note("plan", "head", line)) if self._options.json else print(self._mask(line))
+        return 0
+
+    async def _logs(self, settings: Settings) -> int:
+        links = await self._parts.open_links(settings)
+        picked = rank_logs.chosen(links, self._options.log_node or self._options.node)
+        tail = rank_logs.DEFAULT_LINES if self._options.lines is None else self._options.lines
+
+        def emit(event: Event) -> None:
+            if isinstance(event, LogLine) and not self._options.json:
+                name = f"{event.node:<9}" if len(picked) > 1 else ""
+                print(f"{name}{plain(self._mask(event.text))}", flush=True)
+            else:
+                self._emit(event)
+
+        try:
+            return await rank_logs.show(picked, settings.logs_dir, emit, tail=tail, follow=self._options.follow)
+        finally:
+            for link in links:
+                with contextlib.suppress(Exception):
+                    await asyncio.wait_for(link.aclose(), 5)
+
+    # verbs that change something
+
+    async def _change(self, request: RunRequest, state_dir: Path) -> int:
+        run_dir = self._same_run(request, state_dir)
+        if run_dir is not None:
+            self._say(f"attached to run {run_dir.name}, which is going on")
+            return await self._follow(run_dir)
+        if request.verbs == ("stop",):
+            await self._cancel_holder(state_dir)
+        try:
+            run_dir = await starting.start(request, state_dir, program=self._program)
+        except LockHeld:
+            # Somebody may have started just this in the meantime.
+            run_dir = self._same_run(request, state_dir)
+            if run_dir is None:
+                raise
+        return await self._follow(run_dir)
+
+    def _same_run(self, request: RunRequest, state_dir: Path) -> Path | None:
+        """The run that is doing just this already."""
+        by = holder(state_dir)
+        if by is None:
+            return None
+        run_dir = runs_folder(state_dir) / by.run_id
+        try:
+            other = read_request(run_dir)
+        except SparktuiError:
+            return None
+        same = (other.verbs, other.only_node, other.env_file) == (request.verbs, request.only_node, request.env_file)
+        standing = current(state_dir)
+        return run_dir if same and standing is not None and standing.active else None
+
+    async def _cancel_holder(self, state_dir: Path) -> None:
+        by = holder(state_dir)
+        if by is None:
+            return
+        self._say(f"cancelling run {by.run_id}")
+        said = await canceling.cancel(runs_folder(state_dir) / by.run_id)
+        if said.active:
+            raise LockHeld(
+                f"run {by.run_id} (pid {by.process.pid}) does not end, not even by SIGKILL",
+                fix="it waits in the kernel (a dead mount?); see its state: ps -o stat,wchan -p " + str(by.process.pid),
+                node="head",
+            )
+
+    async def _follow(self, run_dir: Path) -> int:
+        """Show the run until it ends; its exit status. Ctrl-C cancels it, a second one lets it go on alone."""
+        loop = asyncio.get_running_loop()
+        leave = asyncio.Event()
+        cancelling: list[asyncio.Task[Standing]] = []
+
+        def on_interrupt() -> None:
+            if cancelling:
+                leave.set()
+                return
+            self._say("cancelling the run (Ctrl-C again: leave it going in the background)")
+            cancelling.append(loop.create_task(canceling.cancel(run_dir)))
+
+        loop.add_signal_handler(signal.SIGINT, on_interrupt)
+        following = loop.create_task(self._follow_lines(run_dir))
+        leaving = loop.create_task(leave.wait())
+        try:
+            await asyncio.wait({following, leaving}, return_when=asyncio.FIRST_COMPLETED)
+            if following.done():
+                status = following.result()
+                return INTERRUPTED if cancelling and status != 0 else status
+            self._say(f"run {run_dir.name} goes on in the background; `sparktui stop` cancels it")
+            return INTERRUPTED
+        finally:
+            loop.remove_signal_handler(signal.SIGINT)
+            for task in (following, leaving, *cancelling):
+                task.cancel()
+            await asyncio.gather(following, leaving, *cancelling, return_exceptions=True)
+
+    async def _follow_lines(self, run_dir: Path) -> int:
+        status = 1
+        asking: dict[str, asyncio.Task[None]] = {}
+        try:
+            async for entry in follow_entries(run_dir):
+                self._show(entry.plain)
+                event = entry.event
+                if isinstance(event, RunFinished):
+                    status = event.exit_status
+                elif isinstance(event, Answered) and event.question in asking:
+                    asking.pop(event.question).cancel()
+                elif isinstance(event, Question) and answers.is_open(run_dir, entry.seq, event):
+                    if self._options.yes:
+                        answers.answer(run_dir, entry.seq, event, event.assume_yes)
+                    elif self._attended:
+                        task = asyncio.create_task(_carry_answer(run_dir, entry.seq, event))
+                        asking[event.question] = task
+        finally:
+            for task in asking.values():
+                task.cancel()
+        return status
+
+
+async def _carry_answer(run_dir: Path, seq: int, question: Question) -> None:
+    answers.answer(run_dir, seq, question, await _prompt(question))
+
+
+async def _prompt(question: Question) -> str:
+    """Read one of the choices from the terminal; cancelled when another viewer answers."""
+    loop = asyncio.get_running_loop()
+    lines: asyncio.Queue[str] = asyncio.Queue()
+    loop.add_reader(0, lambda: lines.put_nowait(os.read(0, 4096).decode(errors="replace").strip()))
+    try:
+        while True:
+            print(f"answer ({'/'.join(question.choices)}): ", end="", flush=True)
+            text = (await lines.get()).lower()
+            found = [choice for choice in question.choices if text and choice.lower().startswith(text)]
+            if text in question.choices or len(found) == 1:
+                return text if text in question.choices else found[0]
+    finally:
+        loop.remove_reader(0)
+
+
+def run_text(standing: Standing | None) -> str:
+    """One sentence on the cluster's current or last run."""
+    if standing is None:
+        return "no run yet"
+    verb = standing.verbs[0] if len(standing.verbs) == 1 else "up"
+    at = f", at {standing.step}" if standing.step and standing.step_outcome is None else ""
+    if standing.active:
+        return f"run {standing.run_id} ({verb}) is going on{at}"
+    finished = standing.finished
+    assert finished is not None
+    node = f"{finished.node}: " if finished.node else ""
+    return f"last run {standing.run_id} ({verb}): exit status {finished.exit_status}, {node}{finished.text}"

@@ -1,0 +1,1 @@
+"""A run: one process, one append-only journal; viewers come and go."""

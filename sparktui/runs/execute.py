@@ -1,0 +1,219 @@
+"""Carries out the verbs of a request, one after the other, and says everything as events.
+
+The run's process gives the events to its journal; a read-only verb gives them straight to the screen.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+import traceback
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING
+
+from sparktui.errors import NodeUnreachable, SparktuiError, StepFailed
+from sparktui.events import (
+    Answered,
+    Event,
+    Finding,
+    NodeOutcome,
+    Outcome,
+    Question,
+    RunFinished,
+    State,
+    StepFinished,
+    StepStarted,
+)
+from sparktui.runs.parts import Parts
+from sparktui.runs.request import RunRequest
+
+if TYPE_CHECKING:
+    from sparktui.remote.link import NodeLink
+    from sparktui.settings import Settings
+    from sparktui.steps.step import Context, Step
+
+INTERRUPTED = 130
+_CLOSE_SECONDS = 5.0
+
+Emit = Callable[[Event], int]
+AskViewer = Callable[[int, Question], Awaitable[str]]
+"""Given the question's sequence number and the question; the answer."""
+
+
+class Execution:
+    """One pass over the verbs.
+
+    Args:
+        emit: takes each event; its sequence number.
+        ask_viewer: how a question reaches a person; None when nobody can be asked.
+        save_traceback: keeps the text of an unexpected error out of sight; where it is kept.
+    """
+
+    def __init__(
+        self,
+        request: RunRequest,
+        parts: Parts,
+        emit: Emit,
+        *,
+        ask_viewer: AskViewer | None,
+        save_traceback: Callable[[str], str],
+    ) -> None:
+        self._request = request
+        self._parts = parts
+        self._emit = emit
+        self._ask_viewer = ask_viewer
+        self._save_traceback = save_traceback
+        self._skipped = 0
+
+    async def run(self, settings: Settings) -> RunFinished:
+        """Do all verbs, stop at the first that fails; the closing event, not emitted yet. Never raises."""
+        started = time.monotonic()
+        links: tuple[NodeLink, ...] = ()
+        try:
+            links = await self._parts.open_links(settings)
+            context = self._context(settings, links)
+            for verb in self._request.verbs:
+                ended = await self._verb(verb, context)
+                if ended is not None:
+                    return ended
+        except asyncio.CancelledError:
+            _go_on()
+            return RunFinished(INTERRUPTED, "cancelled", fix=self._again())
+        except Exception as error:
+            return self._closing(error, "the run")
+        finally:
+            await _close(links)
+        did = len(self._request.verbs) - self._skipped
+        text = f"{did} of {len(self._request.verbs)} steps had something to do" if len(self._request.verbs) > 1 else ""
+        return RunFinished(0, f"done in {time.monotonic() - started:.0f} s{'; ' + text if text else ''}")
+
+    def _context(self, settings: Settings, links: tuple[NodeLink, ...]) -> Context:
+        from sparktui.steps.step import Context
+
+        only = self._request.only_node
+        known = [link.node.name for link in links]
+        if only is not None and only not in known:
+            raise StepFailed(f"there is no node {only!r}", fix=f"--node takes one of: {', '.join(known)}")
+        return Context(settings=settings, links=links, ask=self._ask, only_node=only)
+
+    async def _verb(self, verb: str, context: Context) -> RunFinished | None:
+        """One step; None when the next may follow."""
+        started = time.monotonic()
+        nodes = tuple(link.node.name for link in context.links if context.only_node in (None, link.node.name))
+        self._emit(StepStarted(verb, nodes))
+
+        def finish(outcome: Outcome, text: str = "", fix: str = "", node: str = "") -> None:
+            self._emit(StepFinished(verb, outcome, round(time.monotonic() - started, 3), text, fix, node))
+
+        try:
+            step = self._parts.step(verb)
+            inspection = await step.inspect(context)
+            if inspection.done and verb not in self._request.forced:
+                self._skipped += 1
+                self._emit_all(inspection.findings)
+                finish(Outcome.SKIPPED, inspection.summary)
+                return None
+            if inspection.blocked:
+                self._emit_all(inspection.findings)
+                finish(Outcome.FAILED, inspection.blocked, inspection.fix)
+                return RunFinished(1, f"{verb}: {inspection.blocked}", inspection.fix)
+            failure = await self._events(step, context)
+        except asyncio.CancelledError:
+            _go_on()
+            finish(Outcome.CANCELLED, "cancelled")
+            return RunFinished(INTERRUPTED, f"cancelled during {verb}", fix=self._again())
+        except Exception as error:
+            closing = self._closing(error, verb)
+            finish(Outcome.FAILED, closing.text, closing.fix, closing.node)
+            return closing
+        if failure is not None:
+            finish(Outcome.FAILED, failure.text, failure.fix, failure.node)
+            return failure
+        finish(Outcome.DONE)
+        return None
+
+    async def _events(self, step: Step, context: Context) -> RunFinished | None:
+        """Run the step; the closing event when its own rows say that it failed."""
+        failed: list[Finding] = []
+        broken: list[NodeOutcome] = []
+        events = step.run(context)
+        try:
+            async for event in events:
+                self._emit(event)
+                if isinstance(event, Finding) and event.state is State.FAIL:
+                    failed.append(event)
+                elif isinstance(event, NodeOutcome) and event.outcome is Outcome.FAILED:
+                    broken.append(event)
+        finally:
+            close = getattr(events, "aclose", None)
+            if close is not None:
+                await close()
+        if failed:
+            first = failed[0]
+            more = f" (and {len(failed) - 1} more)" if len(failed) > 1 else ""
+            status = 3 if any(each.data.get("unreachable") for each in failed) else 1
+            cause = f": {first.cause}" if first.cause else ""
+            return RunFinished(status, f"{first.what}{cause}{more}", first.fix, first.node)
+        if broken:
+            return RunFinished(1, broken[0].text or "did not finish", "", broken[0].node)
+        return None
+
+    def _emit_all(self, findings: tuple[Finding, ...]) -> None:
+        for finding in findings:
+            self._emit(finding)
+
+    def _closing(self, error: Exception, where: str) -> RunFinished:
+        cause = _first_on_purpose(error)
+        if cause is not None:
+            return RunFinished(cause.exit_status, cause.what, cause.fix, cause.node or "")
+        kept = self._save_traceback("".join(traceback.format_exception(error)))
+        first_line = (str(error).splitlines() or [""])[0][:200]
+        what = (
+            f"{where} met an error it does not know ({type(error).__name__}{': ' + first_line if first_line else ''})"
+        )
+        return RunFinished(1, what, f"the details are in {kept}")
+
+    async def _ask(self, question: Question) -> str:
+        seq = self._emit(question)
+        if self._request.yes:
+            text, by = question.assume_yes, "--yes"
+        elif self._ask_viewer is None or self._request.unattended:
+            raise StepFailed(
+                f"the question {question.question} needs an answer and nobody is there: {question.text}",
+                fix="run it from a terminal, or give --yes",
+                node=question.question.partition(".")[2] or None,
+            )
+        else:
+            text, by = await self._ask_viewer(seq, question), "viewer"
+        self._emit(Answered(question.step, question.question, text, by))
+        return text
+
+    def _again(self) -> str:
+        return f"what is done stays done; go on with: sparktui {self._request.title}"
+
+
+def _go_on() -> None:
+    """After a cancel was heard: let the closing lines be written without being cancelled by it again."""
+    task = asyncio.current_task()
+    if task is not None:
+        task.uncancel()
+
+
+def _first_on_purpose(error: BaseException) -> SparktuiError | None:
+    """The error itself, or the first of a group; one that a node could not be reached goes before others."""
+    if isinstance(error, SparktuiError):
+        return error
+    if not isinstance(error, BaseExceptionGroup):
+        return None
+    found = [each for each in map(_first_on_purpose, error.exceptions) if each is not None]
+    return next((each for each in found if isinstance(each, NodeUnreachable)), found[0] if found else None)
+
+
+async def _close(links: tuple[NodeLink, ...]) -> None:
+    async def one(link: NodeLink) -> None:
+        # A connection that fails to close has nothing left to tell.
+        with contextlib.suppress(Exception):
+            await asyncio.wait_for(link.aclose(), _CLOSE_SECONDS)
+
+    await asyncio.gather(*(one(link) for link in links))

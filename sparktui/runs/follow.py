@@ -1,0 +1,149 @@
+"""What viewers ask of runs: follow one, and what is true now."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+from sparktui.events import Event, Outcome, RunFinished, RunStarted, StepFinished, StepStarted
+from sparktui.runs import journal
+from sparktui.runs.identity import Identity
+from sparktui.runs.journal import Entry
+from sparktui.runs.lock import holder
+from sparktui.runs.request import RunRequest, read_process, read_request, run_folders, runs_folder
+
+POLL_SECONDS = 0.15
+STARTING_SECONDS = 30.0
+"""How long a run may take until its process says who it is."""
+
+
+class Condition(StrEnum):
+    STARTING = "starting"
+    RUNNING = "running"
+    FINISHED = "finished"
+    DIED = "died"
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """What is true of a run now.
+
+    Attributes:
+        step: the step it is in, or was in last; empty before the first.
+        step_outcome: None while the step runs, or when the run died in it.
+        finished: the closing line; of a dead run, the one that it did not write itself.
+        last_seq: of the journal's last line.
+    """
+
+    run_id: str
+    run_dir: Path
+    condition: Condition
+    verbs: tuple[str, ...]
+    started_at: str
+    step: str
+    step_outcome: Outcome | None
+    finished: RunFinished | None
+    process: Identity | None
+    last_seq: int
+
+    @property
+    def active(self) -> bool:
+        return self.condition in (Condition.STARTING, Condition.RUNNING)
+
+
+def standing(run_dir: Path) -> Standing:
+    """What the run's folder and /proc say of it."""
+    # The process first: what it wrote before it ended is then in the journal that is read next.
+    process = read_process(run_dir)
+    alive = process.alive if process else _young(run_dir)
+    request = _request(run_dir)
+    started_at, step, last_seq = "", "", 0
+    outcome: Outcome | None = None
+    finished: RunFinished | None = None
+    for entry in journal.read(run_dir):
+        last_seq = max(last_seq, entry.seq)
+        event = entry.event
+        if isinstance(event, RunStarted):
+            started_at = entry.at
+        elif isinstance(event, StepStarted):
+            step, outcome = event.step, None
+        elif isinstance(event, StepFinished):
+            outcome = event.outcome
+        elif isinstance(event, RunFinished):
+            finished = event
+    if finished is not None:
+        condition = Condition.FINISHED
+    elif alive:
+        condition = Condition.RUNNING if started_at else Condition.STARTING
+    else:
+        condition = Condition.DIED
+        finished = RunFinished(
+            1,
+            f"the run ended without a closing line (killed?) {f'at step {step}' if step else 'before its first step'}",
+            "run the same verb again: it asks the nodes what is done and goes on from there",
+            "head",
+        )
+    verbs = request.verbs if request else ()
+    return Standing(run_dir.name, run_dir, condition, verbs, started_at, step, outcome, finished, process, last_seq)
+
+
+def current(state_dir: Path) -> Standing | None:
+    """The run that holds the cluster's lock, or else the newest one; None when there never was one."""
+    by = holder(state_dir)
+    if by is not None and (runs_folder(state_dir) / by.run_id).is_dir():
+        return standing(runs_folder(state_dir) / by.run_id)
+    folders = run_folders(state_dir)
+    return standing(folders[-1]) if folders else None
+
+
+async def follow_entries(run_dir: Path, from_seq: int = 0) -> AsyncIterator[Entry]:
+    """The journal's lines from `from_seq` on, as they come; ends after the closing line.
+
+    When the process is gone without one, a closing line is made up from what is known (it is not in the journal).
+    """
+    tail = journal.Tail(run_dir, from_seq)
+    try:
+        while True:
+            process = read_process(run_dir)
+            alive = process.alive if process else _young(run_dir)
+            for entry in tail.poll():
+                yield entry
+                if isinstance(entry.event, RunFinished):
+                    return
+            if not alive:
+                break
+            await asyncio.sleep(POLL_SECONDS)
+    finally:
+        tail.close()
+    said = standing(run_dir)
+    # A finished run whose closing line lies before `from_seq` has nothing new to say.
+    if said.condition is Condition.DIED and said.finished is not None:
+        seq = max(said.last_seq + 1, from_seq)
+        yield Entry(seq, "", said.finished, journal.envelope(said.finished, seq, str))
+
+
+async def follow(run_dir: Path, from_seq: int = 0) -> AsyncIterator[tuple[int, Event]]:
+    """`follow_entries` for a screen: sequence number and event, unknown kinds left out."""
+    async for entry in follow_entries(run_dir, from_seq):
+        if entry.event is not None:
+            yield entry.seq, entry.event
+
+
+def _request(run_dir: Path) -> RunRequest | None:
+    from sparktui.errors import UsageError
+
+    try:
+        return read_request(run_dir)
+    except UsageError:
+        return None
+
+
+def _young(run_dir: Path) -> bool:
+    try:
+        return time.time() - (run_dir / "request.json").stat().st_mtime < STARTING_SECONDS
+    except FileNotFoundError:
+        return False

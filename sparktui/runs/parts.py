@@ -1,0 +1,48 @@
+"""What a run is put together from: settings, links, steps. The product's are imported when first used."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from sparktui.runs.request import RunRequest
+
+if TYPE_CHECKING:
+    from sparktui.remote.link import NodeLink
+    from sparktui.settings import Settings
+    from sparktui.steps.step import Step
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """The three things a run needs; a test gives its own."""
+
+    load_settings: Callable[[RunRequest], Settings]
+    open_links: Callable[[Settings], Awaitable[tuple[NodeLink, ...]]]
+    step: Callable[[str], Step]
+
+
+def product() -> Parts:
+    """The real ones."""
+    return Parts(_load_settings, _open_links, _step)
+
+
+def _load_settings(request: RunRequest) -> Settings:
+    from pathlib import Path
+
+    from sparktui.settings import load_settings
+
+    return load_settings(Path(request.env_file), profile=request.profile, cli_overrides=request.overrides)
+
+
+async def _open_links(settings: Settings) -> tuple[NodeLink, ...]:
+    from sparktui.remote.links import open_links
+
+    return await open_links(settings)
+
+
+def _step(verb: str) -> Step:
+    from sparktui.steps.catalog import step
+
+    return step(verb)

@@ -1,0 +1,20 @@
+"""The words of the command line and what kind each is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+CHAIN = "up"
+CHANGING = ("download", "build", "share", "pack", "serve", "smoke", "stop")
+"""Done in a run of their own, one at a time on a cluster."""
+READING = ("doctor", "status", "talk")
+"""Steps that change nothing: no run, no lock."""
+PRESENT = (CHAIN, *READING, "plan", *CHANGING, "logs")
+ABSENT = ("demo", "bench", "preview", "monitor")
+"""Verbs of the design that this version does not have; it says so instead of pretending."""
+ENV_FILES = {"three": ".env", "four": ".env.tp4", "four-ring": ".env.tp4.ring"}
+
+
+def env_file(given: str | None, profile: str | None) -> Path:
+    """The settings file that is meant, absolute: the one given, or the profile's in the working folder."""
+    return Path(given or ENV_FILES[profile or "three"]).expanduser().absolute()
