@@ -1,8 +1,8 @@
 """How text reaches a node's shell and how its answer comes back, whatever the login shell is. Pure text, no I/O.
 
 What sshd hands to the login shell is one constant line without a quote, backslash, `!` or line break inside its single
-quotes: sh, bash, zsh, fish and tcsh read it alike, and it replaces itself by /bin/sh. Everything else (a supervisor, then
-the payload, then its standard input) travels on stdin, so it is in no process list.
+quotes: sh, bash, zsh, fish and tcsh read it alike, and it replaces itself by /bin/sh. Everything else (a supervisor,
+then the payload, then its standard input) travels on stdin, so it is in no process list.
 
 The supervisor frames the payload between random markers, and ends its whole process group when stdin reaches its end: a
 cancelled call or a dead connection leaves nothing running on the node (terminating through sshd does not work as root).
@@ -140,7 +140,7 @@ def frame(
 
 
 def frame_pipe(argv: Sequence[str]) -> Framed:
-    """Wrap a bulk command: after `stdin` everything written is the command's own; its output follows the begin marker."""
+    """Wrap a bulk command: what is written after `stdin` is the command's own; its output follows a begin marker."""
     marker = f"sparktui-{secrets.token_hex(12)}"
     path = "PATH=$PATH:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin\nexport PATH"
     text = f"{path}\nprintf '\\n%s-begin\\n' {marker}\n{command_text(argv)}"
