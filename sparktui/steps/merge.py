@@ -38,4 +38,3 @@ async def merged(streams: Sequence[AsyncIterator[Event]]) -> AsyncIterator[Event
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-

@@ -1,0 +1,185 @@
+"""Sends the head's image to workers: each gets only the layers that it lacks, all of them at the same time."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from sparktui.errors import SparktuiError, StepFailed
+from sparktui.events import Event, NodeOutcome, Note, Outcome, State
+from sparktui.readings.image_identity import ImageIdentity
+from sparktui.remote import images
+from sparktui.remote.docker import load_image_argv, save_image_argv
+from sparktui.remote.link import NodeLink
+from sparktui.steps.image_parts import CHUNK_BYTES, needed_members, tar_of, total_bytes
+from sparktui.steps.pace import Pace
+
+STEP = "build"
+_CLOSE_SECONDS = 3600.0
+
+
+@dataclass
+class _Receiver:
+    """One worker's end of a transfer."""
+
+    link: NodeLink
+    pace: Pace
+    pipe: Any = None
+    sent_bytes: int = 0
+    failure: str = ""
+    stack: contextlib.AsyncExitStack = field(default_factory=contextlib.AsyncExitStack)
+
+    @property
+    def name(self) -> str:
+        return self.link.node.name
+
+
+async def ship(head: NodeLink, workers: Sequence[NodeLink], image: str, spool: Path) -> AsyncIterator[Event]:
+    """Bring `image` from the head to `workers`; each worker's failure is its own NodeOutcome.
+
+    Args:
+        spool: a folder of ours on the head with room for the image; used only where layers are left out.
+    """
+    identity = await images.look(head, image)
+    if identity is None:
+        raise StepFailed(f"image {image} is not here", fix="sparktui build", node="head")
+    shared = dict(
+        zip(
+            workers,
+            await asyncio.gather(*(images.longest_shared_layers(worker, identity.layers) for worker in workers)),
+            strict=True,
+        )
+    )
+    whole = [worker for worker in workers if not shared[worker]]
+    partial = [worker for worker in workers if shared[worker]]
+    if partial:
+        async for event in _ship_missing(head, partial, shared, image, identity, spool, whole):
+            yield event
+    if whole:
+        async for event in _ship_whole(head, whole, image, identity):
+            yield event
+
+
+async def _ship_missing(
+    head: NodeLink,
+    workers: Sequence[NodeLink],
+    shared: dict[NodeLink, int],
+    image: str,
+    identity: ImageIdentity,
+    spool: Path,
+    retry_whole: list[NodeLink],
+) -> AsyncIterator[Event]:
+    """Save once to a file, send each worker its missing members; who cannot load that is added to `retry_whole`."""
+    await asyncio.to_thread(spool.mkdir, parents=True, exist_ok=True)
+    saved = spool / "image.tar"
+    try:
+        argv = [*save_image_argv(image), "--output", str(saved)]
+        done = await head.run(argv, deadline_seconds=_CLOSE_SECONDS)
+        if not done.ok:
+            raise StepFailed(f"docker save failed: {done.stderr.strip()[-300:]}", fix="check the disk", node="head")
+        for count in sorted({shared[worker] for worker in workers}):
+            members = await asyncio.to_thread(needed_members, saved, count)
+            group = [worker for worker in workers if shared[worker] == count]
+            receivers = [_Receiver(w, Pace(STEP, w.node.name, "ship", total=total_bytes(members))) for w in group]
+            chunks = _in_threads(saved, members)
+            async for event in _send(chunks, receivers):
+                yield event
+            for receiver in receivers:
+                if receiver.failure:
+                    text = f"its Engine refused the missing layers alone ({receiver.failure}); the whole image follows"
+                    yield Note(STEP, receiver.name, text, State.WARN)
+                    retry_whole.append(receiver.link)
+                    continue
+                yield await _verdict(receiver, image, identity)
+    finally:
+        await asyncio.to_thread(saved.unlink, missing_ok=True)
+
+
+async def _ship_whole(
+    head: NodeLink, workers: Sequence[NodeLink], image: str, identity: ImageIdentity
+) -> AsyncIterator[Event]:
+    async with head.pipe(save_image_argv(image)) as source:
+
+        async def chunks() -> AsyncIterator[bytes]:
+            while chunk := await source.stdout.read(CHUNK_BYTES):
+                yield chunk
+
+        receivers = [_Receiver(w, Pace(STEP, w.node.name, "ship", total=identity.size_bytes)) for w in workers]
+        async for event in _send(chunks(), receivers):
+            yield event
+        ended = await source.wait()
+        if not ended.ok:
+            raise StepFailed(f"docker save failed: {ended.stderr.strip()[-300:]}", fix="sparktui build", node="head")
+    for receiver in receivers:
+        yield await _verdict(receiver, image, identity)
+
+
+async def _send(chunks: AsyncIterator[bytes], receivers: list[_Receiver]) -> AsyncIterator[Event]:
+    """Give each chunk to every receiver; one that breaks is left behind, the others go on."""
+
+    async def opened(receiver: _Receiver) -> None:
+        with _noted(receiver):
+            receiver.pipe = await receiver.stack.enter_async_context(receiver.link.pipe(load_image_argv()))
+
+    async def given(receiver: _Receiver, chunk: bytes) -> None:
+        with _noted(receiver):
+            receiver.pipe.stdin.write(chunk)
+            await receiver.pipe.stdin.drain()
+            receiver.sent_bytes += len(chunk)
+
+    async def closed(receiver: _Receiver) -> None:
+        with _noted(receiver):
+            receiver.pipe.stdin.write_eof()
+            async with asyncio.timeout(_CLOSE_SECONDS):
+                ended = await receiver.pipe.wait()
+            if not ended.ok:
+                receiver.failure = (ended.stderr or ended.stdout).strip()[-300:] or f"status {ended.exit_status}"
+        with contextlib.suppress(Exception):
+            await receiver.stack.aclose()
+
+    try:
+        await asyncio.gather(*map(opened, receivers))
+        async for chunk in chunks:
+            alive = [receiver for receiver in receivers if not receiver.failure]
+            if not alive:
+                break
+            await asyncio.gather(*(given(receiver, chunk) for receiver in alive))
+            for receiver in alive:
+                if receiver.pace.due():
+                    yield receiver.pace.at(receiver.sent_bytes)
+    finally:
+        await asyncio.gather(*(closed(receiver) for receiver in receivers if receiver.pipe is not None))
+    for receiver in receivers:
+        receiver.pace.total = receiver.sent_bytes if not receiver.failure else receiver.pace.total
+        yield receiver.pace.at(receiver.sent_bytes)
+
+
+@contextlib.contextmanager
+def _noted(receiver: _Receiver) -> Any:
+    """A receiver's trouble becomes its own; the first one counts."""
+    try:
+        yield
+    except (SparktuiError, OSError, TimeoutError) as error:
+        receiver.failure = receiver.failure or str(error) or type(error).__name__
+
+
+async def _verdict(receiver: _Receiver, image: str, identity: ImageIdentity) -> NodeOutcome:
+    if receiver.failure:
+        return NodeOutcome(STEP, receiver.name, Outcome.FAILED, f"the image did not arrive: {receiver.failure}")
+    there = await images.look(receiver.link, image)
+    if there is None or there.content != identity.content:
+        found = "nothing" if there is None else there.content
+        text = f"what arrived is not the head's image ({found} instead of {identity.content})"
+        return NodeOutcome(STEP, receiver.name, Outcome.FAILED, text)
+    return NodeOutcome(STEP, receiver.name, Outcome.DONE, f"image {identity.content}, {receiver.sent_bytes} bytes sent")
+
+
+async def _in_threads(saved: Path, members: list[Any]) -> AsyncIterator[bytes]:
+    """Read the file in a thread: a slow disk must not stop the loop."""
+    parts = tar_of(saved, members)
+    while (chunk := await asyncio.to_thread(next, parts, None)) is not None:
+        yield chunk
