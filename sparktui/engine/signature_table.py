@@ -37,8 +37,8 @@ SIGNATURES: tuple[Signature, ...] = (
         "driver.no-memory",
         r"NV_ERR_NO_MEMORY",
         "the GPU driver is out of memory",
-        "do not try again as it is: a Spark in this state often needs a power cycle. Then a smaller CHUNKED_PREFILL_SIZE "
-        "or CONTEXT_LENGTH, and nothing else on the node",
+        "do not try again as it is: a Spark in this state often needs a power cycle. Then a smaller "
+        "CHUNKED_PREFILL_SIZE or CONTEXT_LENGTH, and nothing else on the node",
     ),
     _s(
         "kv.no-memory",
@@ -118,7 +118,8 @@ SIGNATURES: tuple[Signature, ...] = (
     ),
     _s(
         "rdma.peer",
-        r"ibv_modify_qp.{0,160}(?:errno |error |status )?\b(110|61)\b|ibv_modify_qp.{0,120}(?:timed out|No data available)",
+        r"ibv_modify_qp.{0,160}(?:errno |error |status )?\b(110|61)\b"
+        r"|ibv_modify_qp.{0,120}(?:timed out|No data available)",
         "two Sparks do not reach each other over RDMA",
         "look at the GID table first, then at the cables: port 0 of one Spark goes to port 1 of the next",
     ),
@@ -172,7 +173,8 @@ SIGNATURES: tuple[Signature, ...] = (
         "docker.no-runtime",
         r"unknown or invalid runtime name: nvidia|could not select device driver .*\[\[gpu\]\]",
         "Docker does not know the NVIDIA runtime",
-        "sudo nvidia-ctk runtime configure --runtime=docker && sudo systemctl restart docker (stops running containers)",
+        "sudo nvidia-ctk runtime configure --runtime=docker && sudo systemctl restart docker "
+        "(stops running containers)",
     ),
     _s(
         "docker.no-infiniband",

@@ -135,7 +135,7 @@ def last_exception(texts: Sequence[str]) -> tuple[str, str] | None:
 _OUT_OF_MEMORY = Explanation(
     "exit.oom",
     "the kernel ended the container: out of memory",
-    "keep other programs and containers off this Spark, drop its page cache, then serve again; on the head watch free memory",
+    "keep other programs and containers off this Spark, drop its page cache, then serve again",
 )
 _EXITS = {
     0: Explanation("exit.0", "the container ended by itself without an error", "sparktui logs shows its last lines"),
