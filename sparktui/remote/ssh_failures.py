@@ -50,7 +50,8 @@ def refused_login(
     return NodeUnreachable(
         what,
         fix=f"either the key is not installed: ssh-copy-id -i {key}.pub {config.user}@{config.host}; "
-        "or a mode is wrong there: chmod 700 ~/.ssh, chmod 600 ~/.ssh/authorized_keys, home not writable by others; or sshd refuses this user or "
+        "or a mode is wrong there: "
+        "chmod 700 ~/.ssh, chmod 600 ~/.ssh/authorized_keys, home not writable by others; or sshd refuses this user or "
         f"algorithm: read /etc/ssh/sshd_config.d/ on that node; {AS_SEEN}",
         node=node,
     )
