@@ -26,7 +26,7 @@ def updated_text(text: str, changes: Mapping[str, str | None]) -> str:
     the name's lines out. A byte-order mark and Windows line ends go.
 
     Raises:
-        SettingsError: a broken line stands in the way, so that the change would not be what is read afterwards.
+        SettingsError: the change would not be what is read afterwards (an invisible character, a broken line).
         ValueError: a value holds a NUL.
     """
     for name, value in changes.items():
@@ -34,8 +34,11 @@ def updated_text(text: str, changes: Mapping[str, str | None]) -> str:
     read = parse_env(text, _ANY_HOME)
     for name, value in changes.items():
         if read.values.get(name) != value:
-            line = next((each.line for each in read.errors), 0)
-            raise SettingsError(f"{name} cannot be written: line {line} of the file is broken", fix=f"mend line {line}")
+            problem = next((each for each in read.errors if each.name == name), None)
+            reason = problem.reason if problem else "another line of the file stands in the way"
+            raise SettingsError(
+                f"{name} cannot be written: {reason}", fix="mend that line, or the value, and save again"
+            )
     return read.text
 
 

@@ -23,7 +23,7 @@ def example_text(profile: Profile) -> str:
         f"#   cp -n {profile.example_file} {profile.env_file}    # then write your own addresses",
         f"#   ./run doctor{command}",
         "# 192.0.2.*, 198.51.100.*, 203.0.113.* and CHANGE-ME are examples that nothing starts with: write your own.",
-        "# Read as bash would read it, but never run: quote a value with spaces; ~, $HOME and ${NAME} of an earlier line work.",
+        "# Read as bash would, but never run: quote a value with spaces; ~, $HOME and ${NAME} of an earlier line work.",
         "# A line that begins with # shows a default: take the # away to change it.",
     ]
     group = ""
