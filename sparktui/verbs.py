@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 CHAIN = "up"
 CHANGING = ("download", "build", "share", "pack", "serve", "smoke", "stop")
@@ -17,4 +20,6 @@ ENV_FILES = {"three": ".env", "four": ".env.tp4", "four-ring": ".env.tp4.ring"}
 
 def env_file(given: str | None, profile: str | None) -> Path:
     """The settings file that is meant, absolute: the one given, or the profile's in the working folder."""
+    from pathlib import Path
+
     return Path(given or ENV_FILES[profile or "three"]).expanduser().absolute()

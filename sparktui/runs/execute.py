@@ -12,7 +12,7 @@ import traceback
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
-from sparktui.errors import NodeUnreachable, SparktuiError, StepFailed
+from sparktui.errors import NodeUnreachable, SparktuiError, StepFailed, UsageError
 from sparktui.events import (
     Answered,
     Event,
@@ -25,6 +25,7 @@ from sparktui.events import (
     StepFinished,
     StepStarted,
 )
+from sparktui.runs.host_keys import confirm_host_keys
 from sparktui.runs.parts import Parts
 from sparktui.runs.request import RunRequest
 
@@ -73,6 +74,8 @@ class Execution:
         try:
             links = await self._parts.open_links(settings)
             context = self._context(settings, links)
+            if self._can_ask:
+                await confirm_host_keys(self._meant(context), self._ask, self._parts.trust_host_key)
             for verb in self._request.verbs:
                 ended = await self._verb(verb, context)
                 if ended is not None:
@@ -94,14 +97,20 @@ class Execution:
         only = self._request.only_node
         known = [link.node.name for link in links]
         if only is not None and only not in known:
-            raise StepFailed(f"there is no node {only!r}", fix=f"--node takes one of: {', '.join(known)}")
+            raise UsageError(f"there is no node {only!r}", fix=f"--node takes one of: {', '.join(known)}")
         return Context(settings=settings, links=links, ask=self._ask, only_node=only)
+
+    @property
+    def _can_ask(self) -> bool:
+        return self._request.yes or (self._ask_viewer is not None and not self._request.unattended)
+
+    def _meant(self, context: Context) -> list[NodeLink]:
+        return [link for link in context.links if context.only_node in (None, link.node.name)]
 
     async def _verb(self, verb: str, context: Context) -> RunFinished | None:
         """One step; None when the next may follow."""
         started = time.monotonic()
-        nodes = tuple(link.node.name for link in context.links if context.only_node in (None, link.node.name))
-        self._emit(StepStarted(verb, nodes))
+        self._emit(StepStarted(verb, tuple(link.node.name for link in self._meant(context))))
 
         def finish(outcome: Outcome, text: str = "", fix: str = "", node: str = "") -> None:
             self._emit(StepFinished(verb, outcome, round(time.monotonic() - started, 3), text, fix, node))

@@ -16,16 +16,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """The three things a run needs; a test gives its own."""
+    """What a run needs from outside; a test gives its own."""
 
     load_settings: Callable[[RunRequest], Settings]
     open_links: Callable[[Settings], Awaitable[tuple[NodeLink, ...]]]
     step: Callable[[str], Step]
+    trust_host_key: Callable[[str], None]
+    """Given the known_hosts line of a key that a person confirmed."""
 
 
 def product() -> Parts:
     """The real ones."""
-    return Parts(_load_settings, _open_links, _step)
+    return Parts(_load_settings, _open_links, _step, _trust_host_key)
 
 
 def _load_settings(request: RunRequest) -> Settings:
@@ -46,3 +48,11 @@ def _step(verb: str) -> Step:
     from sparktui.steps.catalog import step
 
     return step(verb)
+
+
+def _trust_host_key(line: str) -> None:
+    from pathlib import Path
+
+    from sparktui.remote.known_hosts import trust_host_key
+
+    trust_host_key(line, Path.home() / ".ssh" / "known_hosts")

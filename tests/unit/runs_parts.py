@@ -14,7 +14,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from sparktui.cluster.node import Node
-from sparktui.errors import NodeUnreachable, SettingsError, StepFailed
+from sparktui.errors import HostKeyUnknown, NodeUnreachable, SettingsError, StepFailed
 from sparktui.events import Finding, LogLine, NodeOutcome, Note, Outcome, Progress, Question, State
 from sparktui.runs.parts import Parts
 from sparktui.runs.request import RunRequest
@@ -61,17 +61,29 @@ def load_settings(request: RunRequest) -> Any:
 
 
 class FileLink:
-    """A node of which nothing but the name is asked."""
+    """A node that can only be logged in to; UNKNOWN_KEY=1 makes worker1's host key one to confirm."""
 
-    def __init__(self, node: Node) -> None:
+    def __init__(self, node: Node, settings: Any) -> None:
         self.node = node
+        self._settings = settings
+
+    async def run(self, argv: Any, *, deadline_seconds: float) -> None:
+        trusted = self._settings.work / "trusted"
+        if self.node.name == "worker1" and "UNKNOWN_KEY" in self._settings.values and not trusted.exists():
+            raise HostKeyUnknown(
+                "nobody has confirmed the host key of spark2 yet: ssh-ed25519 SHA256:abc",
+                known_hosts_line=str(trusted),
+                fingerprint="SHA256:abc",
+                fix="compare it",
+                node="worker1",
+            )
 
     async def aclose(self) -> None:
         return None
 
 
 async def open_links(settings: Any) -> Any:
-    return tuple(FileLink(node) for node in NODES)
+    return tuple(FileLink(node, settings) for node in NODES)
 
 
 class FileStep:
@@ -204,4 +216,4 @@ def step(verb: str) -> Any:
 
 
 def parts() -> Parts:
-    return Parts(load_settings, open_links, step)
+    return Parts(load_settings, open_links, step, lambda line: Path(line).touch())

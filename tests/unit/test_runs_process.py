@@ -98,14 +98,18 @@ async def test_a_run_from_start_to_end_and_again(tmp_path: Path) -> None:
     assert outcomes(forced) == [("smoke", Outcome.DONE)]
 
 
+def opened(pid: int, number: int) -> str:
+    return str(Path(f"/proc/{pid}/fd/{number}").readlink())
+
+
 async def test_the_process_belongs_to_no_terminal_and_ignores_a_hangup(tmp_path: Path) -> None:
     write_env(tmp_path, SERVE="wait")
     run_dir = await begin(tmp_path, "serve")
     process = standing(run_dir).process
     assert process is not None
     assert os.getsid(process.pid) == process.pid != os.getsid(0)
-    assert os.readlink(f"/proc/{process.pid}/fd/0") == "/dev/null"
-    assert os.readlink(f"/proc/{process.pid}/fd/1") == str(run_dir / "output.txt")
+    assert opened(process.pid, 0) == "/dev/null"
+    assert opened(process.pid, 1) == str(run_dir / "output.txt")
     await until((tmp_path / "work/serving").exists)
     for number in (signal.SIGHUP, signal.SIGHUP):
         os.kill(process.pid, number)
@@ -420,5 +424,22 @@ async def test_nobody_answers(tmp_path: Path) -> None:
 async def test_a_node_that_does_not_exist(tmp_path: Path) -> None:
     write_env(tmp_path)
     last = await closing(await begin(tmp_path, "download", only_node="worker7"))
-    assert last.exit_status == 1
+    assert last.exit_status == 2
     assert "head, worker1" in last.fix
+
+
+async def test_an_unknown_host_key_is_asked_about_before_the_first_step(tmp_path: Path) -> None:
+    write_env(tmp_path, UNKNOWN_KEY=1)
+    run_dir = await begin(tmp_path, "smoke")
+    seq, question = await question_of(run_dir)
+    assert question.question == "hostkey.worker1" and "SHA256:abc" in question.text
+    answers.answer(run_dir, seq, question, "yes")
+    assert (await closing(run_dir)).exit_status == 0
+    assert (tmp_path / "work/trusted").exists()
+
+
+async def test_nobody_to_ask_leaves_an_unknown_host_key_to_the_step(tmp_path: Path) -> None:
+    write_env(tmp_path, UNKNOWN_KEY=1)
+    seen = await events(await begin(tmp_path, "smoke", unattended=True))
+    assert not any(isinstance(event, Question) for event in seen)
+    assert not (tmp_path / "work/trusted").exists()
