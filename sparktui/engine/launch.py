@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 HEAD_CONTAINER = "dsv41-head"
 WORKER_CONTAINER = "dsv41-worker"
 PACK_CONTAINER = "dsv41-pack"
+VIEW_CONTAINER = "dsv41-view"
 INFINIBAND = "/dev/infiniband"
 STACK_BYTES = 64 * 1024 * 1024
 HEALTH = HealthCheck(
@@ -179,5 +180,28 @@ def packer_spec(settings: Settings, node: Node, revision: str, image: str | None
             network="none",
             init=True,
             stop_timeout_seconds=30,
+        )
+    )
+
+
+def view_spec(settings: Settings, node: Node, revision: str | None = None) -> ContainerSpec:
+    """A short look from inside a container: what it sees of the checkpoint and, with a revision, of its packed rows."""
+    folders = node_folders(settings, node)
+    mounts = [model_mount(settings, node)]
+    command = ["-m", "spark_overlay.node_view", MODEL_PATH]
+    if revision is not None:
+        mounts.append(Mount(folders.engram, ENGRAM_PATH, read_only=True))
+        command += ["--engram", ENGRAM_PATH, "--rank", str(node.rank), "--tp", str(settings.tp_size)]
+        command += ["--revision", revision]
+    return with_spec_label(
+        ContainerSpec(
+            name=VIEW_CONTAINER,
+            image=settings.image,
+            labels=owner_labels(settings, "view", node.rank),
+            entrypoint=("python3",),
+            command=tuple(command),
+            mounts=tuple(mounts),
+            network="none",
+            init=True,
         )
     )

@@ -1,0 +1,182 @@
+"""The memory and disk sheets against what owners of Sparks measured."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sparktui.cluster.disk import GIB, DiskNeed, disk_sheet, engram_bytes
+from sparktui.cluster.plan import BYTES_PER_TOKEN, Fit, MemoryInput, memory_plan, nccl_gib, pages
+from sparktui.engine.fitting import disk_needs, fit_problems, memory_input, memory_sheet
+from sparktui.envfile import Severity
+from sparktui.readings.df import Filesystem
+from sparktui.settings import Settings, parse_settings
+
+THREE = 'HEAD_IP=10.0.0.1\nWORKER_IPS="10.0.0.2 10.0.0.3"\n'
+FOUR = 'HEAD_IP=10.0.0.1\nWORKER_IPS="10.0.0.2 10.0.0.3 10.0.0.4"\n'
+
+
+def settings_of(text: str, profile: str, **overrides: str) -> Settings:
+    return parse_settings(
+        text, env_path=Path("/x/.env"), profile=profile, cli_overrides=overrides, environment={"HOME": "/h"}
+    )
+
+
+def test_three_sparks_fit_as_shipped_and_the_head_is_the_tight_one() -> None:
+    plan = memory_sheet(settings_of(THREE, "three"))
+    assert not plan.refusals
+    assert plan.fit is Fit.TIGHT
+    assert plan.pool_tokens == 749_824  # 750,000 in whole pages, as three Sparks report it
+    assert plan.ranks[0].free_gib == min(rank.free_gib for rank in plan.ranks)
+
+
+def test_four_sparks_fit_and_their_pin_is_cut_to_what_owners_saw() -> None:
+    plan = memory_sheet(settings_of(FOUR, "four"))
+    assert not plan.refusals
+    assert any("will be cut" in text for text in plan.warnings)
+    assert 5_980_000 < plan.pool_tokens < 7_820_000
+
+
+def test_two_sparks_do_not_fit() -> None:
+    two = memory_input(settings_of(THREE, "three"))
+    plan = memory_plan(MemoryInput(**{**{f: getattr(two, f) for f in two.__slots__}, "ranks": 2}))
+    assert plan.fit is Fit.DOES_NOT_FIT
+    assert plan.refusals
+
+
+def test_a_pin_that_cannot_fit_is_refused_with_the_figures() -> None:
+    plan = memory_sheet(settings_of(THREE, "three", MAX_TOTAL_TOKENS="3000000"))
+    (reason,) = plan.refusals
+    assert "MAX_TOTAL_TOKENS=3000000" in reason and "4.7 GiB" in reason and "the head" in reason
+
+
+def test_a_lower_fraction_on_three_sparks_starves_the_pool() -> None:
+    plan = memory_sheet(settings_of(THREE, "three", MEM_FRACTION_STATIC="0.90", HEAD_MEM_FRACTION_STATIC="0.90"))
+    assert plan.fit is Fit.DOES_NOT_FIT
+    assert "frees nothing" in plan.refusals[0]
+
+
+def test_resident_scales_leave_three_sparks_no_pool() -> None:
+    plan = memory_sheet(settings_of(THREE, "three", DSV41_RESIDENT_SCALES="1"))
+    assert min(rank.kv_budget_gib for rank in plan.ranks) < 0
+
+
+def test_a_read_total_counts_and_its_source_is_named() -> None:
+    settings = settings_of(THREE, "three")
+    assumed = memory_sheet(settings).ranks[1]
+    dell = memory_sheet(settings, {1: 125_443_040 * 1024}).ranks[1]
+    assert "assumed" in assumed.total_source and "121.7" in assumed.total_source
+    assert dell.total_source == "read from the node"
+    assert dell.total_gib == pytest.approx(119.6, abs=0.1)
+    assert memory_sheet(settings, {1: None}).ranks[1].total_source == assumed.total_source
+
+
+def test_the_nccl_defaults_cost_what_was_measured() -> None:
+    plan = memory_input(
+        settings_of(
+            THREE,
+            "three",
+            NCCL_BUFFSIZE="4194304",
+            NCCL_LL128_BUFFSIZE="-2",
+            NCCL_PROTO="LL,LL128,Simple",
+            NCCL_MAX_NCHANNELS="32",
+        )
+    )
+    assert nccl_gib(plan) == pytest.approx(4.6, abs=0.2)
+    assert nccl_gib(memory_input(settings_of(THREE, "three"))) < 0.25
+    assert memory_plan(plan).ranks[0].fit is Fit.DOES_NOT_FIT
+
+
+def test_long_prompts_with_a_large_chunk_warn_on_three_sparks() -> None:
+    assert not any("risky" in text for text in memory_sheet(settings_of(THREE, "three")).warnings)
+    warned = memory_sheet(settings_of(THREE, "three", CHUNKED_PREFILL_SIZE="2048")).warnings
+    assert any("98," in text and "CHUNKED_PREFILL_SIZE=2048" in text for text in warned)
+
+
+def test_settings_refuse_what_cannot_fit_and_leave_a_cpu_engine_alone() -> None:
+    bad = fit_problems(settings_of(THREE, "three", MAX_TOTAL_TOKENS="3000000"))
+    assert (bad[0].name, bad[0].severity) == ("MAX_TOTAL_TOKENS", Severity.ERROR)
+    assert fit_problems(settings_of(THREE, "three")) == []
+    cpu = settings_of(
+        THREE, "three", EXTRA_SGLANG_ARGS="--device cpu", MEM_FRACTION_STATIC="0.1", HEAD_MEM_FRACTION_STATIC="0.1"
+    )
+    assert fit_problems(cpu) == []
+
+
+def test_a_small_checkpoint_has_its_own_weights() -> None:
+    plan = memory_sheet(settings_of(THREE, "three"), weights_gib=1.0)
+    assert plan.ranks[0].free_gib > 90
+
+
+@given(
+    ranks=st.integers(1, 64),
+    context=st.integers(4096, 1_048_576),
+    pool=st.integers(4096, 16_000_000),
+    fraction=st.floats(0.01, 0.99),
+    total=st.one_of(st.none(), st.integers(0, 2**48)),
+)
+def test_any_plan_says_something_consistent(
+    ranks: int, context: int, pool: int, fraction: float, total: int | None
+) -> None:
+    plan = memory_plan(
+        MemoryInput(
+            ranks, context, pool, 4, 768, fraction, fraction, 0, False, 1 << 20, 1 << 18, "^LL128", 8, {0: total}
+        )
+    )
+    assert len(plan.ranks) == ranks
+    for rank in plan.ranks:
+        assert 0 <= rank.pool_tokens <= pages(pool)
+        assert rank.pool_tokens * BYTES_PER_TOKEN / GIB <= max(0.0, rank.kv_budget_gib) + 0.001
+        assert (rank.fit is Fit.DOES_NOT_FIT) == bool(rank.reasons)
+
+
+def test_engram_rows_take_65_gib_a_node_at_three_and_49_at_four() -> None:
+    for rank in range(3):
+        assert 65 < engram_bytes(rank, 3) / GIB < 66
+    for rank in range(4):
+        assert 48 < engram_bytes(rank, 4) / GIB < 49
+
+
+def test_u19_a_disk_too_small_says_what_is_needed_and_how_much_is_missing() -> None:
+    settings = settings_of(THREE, "three")
+    head = settings.nodes[0]
+    root = Filesystem("/dev/nvme0n1p2", 4000 * GIB, 3700 * GIB, 300 * GIB, "/")
+    needs = disk_needs(settings, head)
+    (row,) = disk_sheet(needs, {need.path: root for need in needs})
+    assert row.short_bytes == sum(need.need_bytes for need in needs) - 300 * GIB
+    assert "475 GiB checkpoint" in row.text and "65 GiB Engram rows" in row.text
+    assert "has 300 GiB: short by" in row.text
+
+
+def test_u19_what_is_there_already_is_not_needed_again() -> None:
+    settings = settings_of(THREE, "three")
+    root = Filesystem("/dev/nvme0n1p2", 4000 * GIB, 3700 * GIB, 100 * GIB, "/")
+    needs = disk_needs(settings, settings.nodes[0], checkpoint_have_bytes=470 * GIB, image_present=True)
+    (row,) = disk_sheet(needs, {need.path: root for need in needs})
+    assert row.short_bytes == 0
+    assert row.missing_bytes < 72 * GIB
+
+
+def test_u19_one_filesystem_counts_once_and_two_are_two_rows() -> None:
+    big = Filesystem("/dev/a", 1000 * GIB, 0, 50 * GIB, "/")
+    other = Filesystem("/dev/b", 1000 * GIB, 0, 500 * GIB, "/data")
+    needs = (DiskNeed("checkpoint", "/data/m", 30 * GIB), DiskNeed("Engram rows", "/h/e", 30 * GIB))
+    together = disk_sheet(needs, {"/data/m": big, "/h/e": big})
+    apart = disk_sheet(needs, {"/data/m": other, "/h/e": big})
+    assert [row.short_bytes for row in together] == [10 * GIB]
+    assert [row.short_bytes for row in apart] == [0, 0]
+
+
+def test_unknown_space_is_unknown_and_not_enough_nor_too_little() -> None:
+    (row,) = disk_sheet((DiskNeed("checkpoint", "/m", GIB),), {})
+    assert row.short_bytes is None and row.available_bytes is None
+    assert "unknown" in row.text
+
+
+def test_workers_need_no_checkpoint_when_it_is_shared() -> None:
+    shared, own = settings_of(THREE, "three"), settings_of(THREE, "three", NFS_SHARE="0")
+    assert [need.what for need in disk_needs(shared, shared.nodes[1], image_present=True)] == ["Engram rows"]
+    assert "checkpoint" in [need.what for need in disk_needs(own, own.nodes[1])]
