@@ -104,23 +104,23 @@ class ReadyWatch(threading.Thread):
         self._environment = environment
         host, port = local_address(dict(environment))
         self._server = Server(host, port, served_name(environment), key)
-        self._started = started
-        self._seconds = seconds
+        self._begun = started
+        self._limit_seconds = seconds
         self.failure: str | None = None
 
     def run(self) -> None:
-        end = self._started + self._seconds
+        end = self._begun + self._limit_seconds
         while not self._healthy(end):
             if time.monotonic() + POLL_SECONDS >= end:
-                self.failure = f"the engine was not ready within READY_TIMEOUT_S={self._seconds:g}"
+                self.failure = f"the engine was not ready within READY_TIMEOUT_S={self._limit_seconds:g}"
                 return
             time.sleep(POLL_SECONDS)
-        say(f"healthy after {time.monotonic() - self._started:.1f} s")
+        say(f"healthy after {time.monotonic() - self._begun:.1f} s")
         fields: dict[str, object] = {"rank": 0, "port": self._server.port, "model": self._server.model}
         fields["max_total_num_tokens"] = self._server.max_total_num_tokens(HEALTH_SECONDS)
         if self._environment.get("WARMUP", "").strip() != "0":
             fields["warmup_batch"] = self._warm(end)
-        fields["boot_seconds"] = f"{time.monotonic() - self._started:.1f}"
+        fields["boot_seconds"] = f"{time.monotonic() - self._begun:.1f}"
         say("READY " + " ".join(f"{name}={value}" for name, value in fields.items() if value is not None))
 
     def _healthy(self, end: float) -> bool:

@@ -39,7 +39,12 @@ class Supervisor:
             self._pid = os.posix_spawn(
                 self._argv[0], self._argv, self._environment, setsid=True, setsigmask=(), setsigdef=_WATCHED
             )
-            return self._watch(tick)
+            try:
+                return self._watch(tick)
+            except BaseException:
+                # An error of ours must not leave an engine behind that nobody watches.
+                self._signal_group(signal.SIGKILL)
+                raise
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
