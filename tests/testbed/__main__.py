@@ -48,9 +48,8 @@ def bring_up(asked: argparse.Namespace) -> int:
         asked.nodes, asked.fabric, slot=asked.slot, known_hosts=not asked.unknown_hosts, by_hand=True
     ).up()  # fmt: skip
     path = testbed.write_env()
-    print(
-        f"# {len(testbed.nodes)} simulated Sparks ({testbed.plan.kind}) in {time.monotonic() - started:.1f} s; on the head: {path}"
-    )
+    took = time.monotonic() - started
+    print(f"# {len(testbed.nodes)} simulated Sparks ({testbed.plan.kind}) in {took:.1f} s; on the head: {path}")
     print(testbed.env_text(), end="")
     return 0
 

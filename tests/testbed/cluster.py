@@ -52,8 +52,8 @@ class Testbed:
             by_hand: it outlives this process, until `python -m tests.testbed down`.
         """
         self.plan = plan_fabric(fabric or {3: "triangle", 4: "ring"}.get(nodes, "switch"), nodes)  # type: ignore[arg-type]
-        self.slot = slots.claim(slot, by_hand=by_hand)
-        self.known_hosts, self.registry = known_hosts, registry
+        self.slot = slots.claim(slot)
+        self.known_hosts, self.registry, self.by_hand = known_hosts, registry, by_hand
         self.folder = slots.slot_dir(self.slot)
         self.subnet = f"10.78.{self.slot}"
         self.host_netdev = f"spkhost{self.slot}"
@@ -84,6 +84,8 @@ class Testbed:
                 self._start_registry()
             for node in self.nodes:
                 node.wait_ready()
+            if self.by_hand:
+                slots.leave_running(self.slot)
         except BaseException:
             self.down()
             raise
@@ -130,7 +132,7 @@ class Testbed:
         return found
 
     def reboot(self, node: SimulatedSpark) -> None:
-        """Cut a node's power and start it again: its disks stay, /run, /dev/shm, containers' processes and links do not."""
+        """Cut a node's power and start it again: its disks stay, /run and /dev/shm do not."""
         node.kill()
         node.boot()
         self._wire(node)
@@ -142,7 +144,7 @@ class Testbed:
     # -- cables ---------------------------------------------------------------------------------------------------
 
     def pull_cable(self, node: SimulatedSpark, other: SimulatedSpark | None = None) -> None:
-        """Pull the cable between two nodes (or a node's cable to the switch): no carrier, RDMA ports DOWN at both ends."""
+        """Pull the cable between two nodes (or to the switch): no carrier, RDMA ports DOWN at both ends."""
         self._set_cable(node, other, up=False)
 
     def plug_cable(self, node: SimulatedSpark, other: SimulatedSpark | None = None) -> None:
@@ -229,8 +231,8 @@ class Testbed:
         self._switch_pid = self._switch.pid
         (self.folder / "switch.pid").write_text(str(self._switch.pid))
         (self.folder / "shape").write_text(f"{self.plan.kind} {len(self.nodes)}")
-        mine = os.readlink("/proc/self/ns/net")
-        while os.readlink(f"/proc/{self._switch.pid}/ns/net") == mine:
+        mine = Path("/proc/self/ns/net").readlink()
+        while Path(f"/proc/{self._switch.pid}/ns/net").readlink() == mine:
             os.sched_yield()
         lines = ["link add name lan type bridge", "link set dev lan up"]
         for bridge in sorted({_bridge(self.plan.kind, port) for node in self.nodes for port in node.ports}):
@@ -345,7 +347,7 @@ def _peer(port: Port) -> str:
 
 
 def _bridge(kind: str, port: Port) -> str:
-    """The wire of a port inside the switch's namespace: one bridge a (cable, path), so that a pulled cable has no carrier."""
+    """The wire of a port: a bridge a (cable, path) in the switch's namespace, so that a pulled cable has no carrier."""
     if port.cable is None:
         return "unplugged"
     return f"fabric{port.netdev.path}" if kind == "switch" else f"cable{port.cable}{port.netdev.path}"

@@ -61,10 +61,10 @@ class FabricPlan:
         """The two addresses (`node`'s, `other`'s) of the first path of a cable that joins them, or None."""
         for port in self.of(node):
             for peer in self.of(other):
-                same_wire = port.cable is not None and port.netdev.path == peer.netdev.path
-                if same_wire and (port.cable == peer.cable or self.kind == "switch") and port.address and peer.address:
-                    if port.netdev.path == "A" and peer.cable is not None:
-                        return port.address, peer.address
+                plugged = port.cable is not None and (self.kind == "switch" or port.cable == peer.cable)
+                one_path = port.netdev.path == peer.netdev.path == "A"
+                if plugged and one_path and port.address and peer.address:
+                    return port.address, peer.address
         return None
 
 

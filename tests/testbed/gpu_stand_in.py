@@ -62,7 +62,7 @@ TABLE = """\
 | NVIDIA-SMI {driver:<22} Driver Version: {driver:<14} CUDA Version: 13.0     |
 +-----------------------------------------+------------------------+----------------------+
 |   0  NVIDIA GB10                    On  |   0000000F:01:00.0 Off |                  N/A |
-| N/A   {temperature}C    {pstate}             {watts:>4}W /  N/A  | Not Supported          |    {busy:>3}%      Default |
+| N/A   {heat}C    {pstate}             {watts:>4}W /  N/A  | Not Supported          | {busy:>6}%      Default |
 +-----------------------------------------+------------------------+----------------------+
 """
 
@@ -124,7 +124,7 @@ def main(argv: list[str]) -> int:
         return 0
     watts = round(float(fields["power.draw"].split()[0]))
     busy = fields["utilization.gpu"].split()[0]
-    shown = {"temperature": fields["temperature.gpu"], "pstate": fields["pstate"], "watts": watts, "busy": busy}
+    shown = {"heat": fields["temperature.gpu"], "pstate": fields["pstate"], "watts": watts, "busy": busy}
     print(TABLE.format(driver=state["driver"], **shown), end="")
     return 0
 

@@ -183,7 +183,8 @@ def _debian_rootfs(work: Path) -> Path:
     root, packed = work / "rootfs", work / "rootfs.tar"
     subprocess.run(
         ["debootstrap", "--variant=minbase", f"--include={PACKAGES}", SUITE, str(root)],
-        check=True, stdout=(work / "debootstrap.log").open("wb"), stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, timeout=900,
+        check=True, stdout=(work / "debootstrap.log").open("wb"), stderr=subprocess.STDOUT,
+        stdin=subprocess.DEVNULL, timeout=900,
     )  # fmt: skip
     for waste in ("var/cache/apt/archives", "var/lib/apt/lists", "usr/share/doc", "usr/share/man", "usr/share/locale"):
         shutil.rmtree(root / waste, ignore_errors=True)

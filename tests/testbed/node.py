@@ -25,7 +25,7 @@ PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
 class TestbedError(RuntimeError):
-    """The testbed itself could not do what was asked; the text says which daemon or command and shows its last lines."""
+    """The testbed could not do what was asked; the text names the daemon or command and shows its last lines."""
 
     __test__ = False
 
@@ -122,8 +122,8 @@ class SimulatedSpark:
             if (self.folder / name).parent.exists():
                 (self.folder / name).mkdir(exist_ok=True)
         holder = subprocess.Popen(
-            ["unshare", "--fork", "--pid", "--mount", "--net", "--uts", "--ipc", "--propagation", "private", "--kill-child",
-             "/bin/sh", str(HERE / "node_init.sh"), str(self.folder), self.name],
+            ["unshare", "--fork", "--kill-child", "--pid", "--mount", "--net", "--uts", "--ipc",
+             "--propagation", "private", "/bin/sh", str(HERE / "node_init.sh"), str(self.folder), self.name],
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=(self.folder / "log/boot.log").open("wb"),
             env={"PATH": PATH, MARK: str(self.folder.parent)}, start_new_session=True,
         )  # fmt: skip
@@ -164,7 +164,7 @@ Subsystem sftp internal-sftp
         )
 
     def start_sshd(self, extra: str | None = None) -> None:
-        """Start (or start anew) sshd; `extra` are configuration lines that win, such as `AllowStreamLocalForwarding no`."""
+        """Start (or start anew) sshd; `extra` lines of its configuration win: `AllowStreamLocalForwarding no`."""
         if extra is not None:
             self.write_sshd_config(extra)
         self.stop_daemon("/run/sshd.pid")
@@ -217,7 +217,8 @@ Subsystem sftp internal-sftp
         assignments = [f"{name}={value}" for name, value in settings.items()]
         # --pdeathsig: the inner process ends when its nsenter is killed (a pid namespace separates the two).
         return [
-            *("nsenter", "--target", str(self.pid), "--mount", "--uts", "--ipc", "--net", "--pid", f"--wd={_inside(self.pid, cwd)}"),
+            *("nsenter", "--target", str(self.pid), "--mount", "--uts", "--ipc", "--net", "--pid"),
+            f"--wd={_inside(self.pid, cwd)}",
             *("--", "setpriv", "--pdeathsig", "KILL", "env", "-i", *assignments, *argv),
         ]  # fmt: skip
 
@@ -304,7 +305,7 @@ Subsystem sftp internal-sftp
     def set_runtime(
         self, *, binds: Sequence[dict[str, Any]] | None = None, environment: Mapping[str, str] | None = None
     ) -> None:
-        """Bind mounts ({source, target, read_only}) and variables that every later container of the node gets besides."""
+        """Bind mounts ({source, target, read_only}) and variables for every later container of the node."""
         state = json.loads((self.folder / "runtime.json").read_text())
         if binds is not None:
             state["binds"] = list(binds)
@@ -323,7 +324,7 @@ Subsystem sftp internal-sftp
         sysfs.set_gids(self.folder / "sys-class", self.port(netdev), self.number, address, link_local=link_local)
 
     def freeze(self) -> None:
-        """Stop every process of the node, as a memory wedge does: the kernel still answers ping and TCP, nothing else."""
+        """Stop every process, as a memory wedge does: the kernel still answers ping and TCP, nothing else does."""
         for pid in self._all_pids():
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGSTOP)

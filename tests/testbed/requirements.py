@@ -7,6 +7,8 @@ import os
 import shutil
 import subprocess
 
+from tests.testbed.images import cache_dir
+
 # program -> the Debian package that brings it
 PROGRAMS = {
     "unshare": "util-linux",
@@ -49,3 +51,17 @@ def missing() -> tuple[str, ...]:
     return (
         () if probe.returncode == 0 else (f"namespaces with mounts, veth and bridges ({probe.stderr.strip()[-200:]})",)
     )
+
+
+ENGINE_BYTES = 20 << 30
+
+
+def missing_engine() -> tuple[str, ...]:
+    """Empty when the cached SGLang environment is there; otherwise what to do, or that the disk is too small for it."""
+    engine = cache_dir() / "engine-0.5.23"
+    if (engine / "bin/python3").exists():
+        return ()
+    folder = next(path for path in (engine, *engine.parents) if path.exists())
+    if shutil.disk_usage(folder).free < ENGINE_BYTES:
+        return (f"disk too small for the engine: {folder} has less than {ENGINE_BYTES >> 30} GiB free",)
+    return ("the cached engine (make it with tests/engine/install_engine.sh)",)

@@ -1,7 +1,7 @@
 """Where testbeds live, who owns them, and how every trace of one is removed, also after a crash.
 
-A slot is a folder `BASE/N` and the subnet 10.78.N.0/24. Nothing is mounted, bridged or named in the host's own namespaces
-except one veth to reach the nodes, so ending the marked processes ends everything but the folder.
+A slot is a folder `BASE/N` and the subnet 10.78.N.0/24. Nothing is mounted, bridged or named in the host's own
+namespaces except one veth to reach the nodes, so ending the marked processes ends everything but the folder.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def slot_cgroup(slot: int) -> str:
     return f"/sparktui-testbed-{slot}"
 
 
-def claim(slot: int | None, *, by_hand: bool) -> int:
+def claim(slot: int | None) -> int:
     """Make a slot's empty folder ours; a crashed owner's leftovers are removed first. None takes the first free one.
 
     Raises:
@@ -51,12 +51,16 @@ def claim(slot: int | None, *, by_hand: bool) -> int:
                 if _owner_alive(candidate):
                     continue
                 remove(candidate)
-            slot_dir(candidate).mkdir()
-            owner = BY_HAND if by_hand else f"{os.getpid()} {start_ticks(os.getpid())}"
-            (slot_dir(candidate) / "owner").write_text(owner)
+            slot_dir(candidate).mkdir(parents=True)  # removing the last one took the base along
+            (slot_dir(candidate) / "owner").write_text(f"{os.getpid()} {start_ticks(os.getpid())}")
             return candidate
     which = "every slot is" if slot is None else f"slot {slot} is"
     raise SlotTaken(f"{which} in use; `python -m tests.testbed down` removes one brought up by hand")
+
+
+def leave_running(slot: int) -> None:
+    """From now on the slot belongs to nobody's process; only `remove` ends it."""
+    (slot_dir(slot) / "owner").write_text(BY_HAND)
 
 
 def remove(slot: int) -> None:
@@ -111,12 +115,10 @@ def _marked(folder: Path) -> list[int]:
 
 @contextlib.contextmanager
 def _locked() -> Iterator[None]:
-    # Beside the base folder's name, not in it: the folder goes with the last testbed.
-    path = Path("/run") if os.access("/run", os.W_OK) else base_dir().parent
-    with (path / ".sparktui-testbed.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        try:
-            yield
-        finally:
-            with contextlib.suppress(OSError):
-                (path / ".sparktui-testbed.lock").unlink()
+    # The folder above is locked itself: a lock file would be a trace.
+    folder = os.open(base_dir().parent, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(folder, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(folder)

@@ -12,20 +12,61 @@ from pathlib import Path
 from tests.testbed.fabric import LAN_NETDEV, Port, mac
 
 COUNTERS = (
-    "excessive_buffer_overrun_errors link_downed link_error_recovery local_link_integrity_errors "
-    "multicast_rcv_packets multicast_xmit_packets port_rcv_constraint_errors port_rcv_data port_rcv_errors "
-    "port_rcv_packets port_xmit_constraint_errors port_xmit_data port_xmit_discards port_xmit_packets port_xmit_wait "
-    "symbol_error unicast_rcv_packets unicast_xmit_packets VL15_dropped"
-).split()
+    "excessive_buffer_overrun_errors",
+    "link_downed",
+    "link_error_recovery",
+    "local_link_integrity_errors",
+    "multicast_rcv_packets",
+    "multicast_xmit_packets",
+    "port_rcv_constraint_errors",
+    "port_rcv_data",
+    "port_rcv_errors",
+    "port_rcv_packets",
+    "port_xmit_constraint_errors",
+    "port_xmit_data",
+    "port_xmit_discards",
+    "port_xmit_packets",
+    "port_xmit_wait",
+    "symbol_error",
+    "unicast_rcv_packets",
+    "unicast_xmit_packets",
+    "VL15_dropped",
+)
 HW_COUNTERS = (
-    "duplicate_request implied_nak_seq_err local_ack_timeout_err np_cnp_sent np_ecn_marked_roce_packets "
-    "out_of_buffer out_of_sequence packet_seq_err req_cqe_error resp_cqe_error rnr_nak_retry_err roce_adp_retrans "
-    "roce_adp_retrans_to roce_slow_restart rp_cnp_handled rx_icrc_encapsulated rx_read_requests rx_write_requests"
-).split()
+    "duplicate_request",
+    "implied_nak_seq_err",
+    "local_ack_timeout_err",
+    "np_cnp_sent",
+    "np_ecn_marked_roce_packets",
+    "out_of_buffer",
+    "out_of_sequence",
+    "packet_seq_err",
+    "req_cqe_error",
+    "resp_cqe_error",
+    "rnr_nak_retry_err",
+    "roce_adp_retrans",
+    "roce_adp_retrans_to",
+    "roce_slow_restart",
+    "rp_cnp_handled",
+    "rx_icrc_encapsulated",
+    "rx_read_requests",
+    "rx_write_requests",
+)
 EMPTY_GID = ":".join(["0000"] * 8)
 # Live in the kernel's own directory of the veth, so carrier and traffic are true.
 LIVE = (
-    "address addr_len carrier carrier_changes flags ifindex iflink mtu operstate statistics tx_queue_len type".split()
+    "address",
+    "addr_len",
+    "carrier",
+    "carrier_changes",
+    "flags",
+    "ifindex",
+    "iflink",
+    "mtu",
+    "operstate",
+    "statistics",
+    "tx_queue_len",
+    "type",
 )
 
 

@@ -1,0 +1,92 @@
+"""What every test may rely on: requirements named when they are missing, skips that fail in CI, simulated Sparks."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Generator, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.testbed import Testbed
+from tests.testbed.requirements import missing, missing_engine
+
+ALLOWED_SKIPS = ("disk too small for the engine", "../shared is absent")
+"""Beginnings of the only reasons that may skip a test where CI=true; every other skip there is a failure."""
+
+SHARED = Path(__file__).resolve().parents[2] / "shared"
+
+
+def skip_is_allowed(reason: str) -> bool:
+    """`reason` is the text as the test gave it."""
+    return os.environ.get("CI", "").lower() != "true" or reason.removeprefix("Skipped: ").startswith(ALLOWED_SKIPS)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        lacking: tuple[str, ...] = ()
+        if item.get_closest_marker("testbed") or item.get_closest_marker("engine"):
+            lacking = missing()
+        if not lacking and item.get_closest_marker("engine"):
+            lacking = missing_engine()
+        if lacking:
+            item.add_marker(pytest.mark.skip(reason=", ".join(lacking)))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    if report.skipped and not hasattr(report, "wasxfail") and not skip_is_allowed(_reason(report)):
+        report.outcome = "failed"
+        report.longrepr = f"{item.nodeid} was skipped, and CI=true allows none: {_reason(report)}"
+    return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(
+    collector: pytest.Collector,
+) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    report = yield
+    if report.outcome == "skipped" and not skip_is_allowed(_reason(report)):
+        report.outcome = "failed"
+        report.longrepr = f"{collector.nodeid} was skipped, and CI=true allows none: {_reason(report)}"
+    return report
+
+
+def _reason(report: pytest.TestReport | pytest.CollectReport) -> str:
+    return str(report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longrepr).removeprefix("Skipped: ")
+
+
+@pytest.fixture(scope="session")
+def shared_data() -> Path:
+    """The folder of captured and constructed readings beside the checkout."""
+    if not (SHARED / "data").is_dir():
+        pytest.skip("../shared is absent")
+    return SHARED / "data"
+
+
+@pytest.fixture(scope="session")
+def three_sparks() -> Iterator[Testbed]:
+    """A triangle of three, one for the whole session: leave it as it was found."""
+    with Testbed(3) as testbed:
+        yield testbed
+
+
+@pytest.fixture(scope="session")
+def four_sparks() -> Iterator[Testbed]:
+    """A ring of four, one for the whole session: leave it as it was found."""
+    with Testbed(4) as testbed:
+        yield testbed
+
+
+@pytest.fixture
+def sparks() -> Iterator[Callable[..., Testbed]]:
+    """Makes a testbed of one's own (arguments of Testbed), gone with the test: for tests that break things."""
+    with ExitStack() as stack:
+
+        def make(*args: Any, **options: Any) -> Testbed:
+            return stack.enter_context(Testbed(*args, **options))
+
+        yield make
