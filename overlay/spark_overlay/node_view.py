@@ -1,8 +1,10 @@
-"""What this node's container sees: `python3 -m spark_overlay.node_view MODEL [--engram DIR --rank R --tp N --revision HASH]`.
+"""What this node's container sees of the checkpoint and of its packed rows.
+
+`python3 -m spark_overlay.node_view MODEL [--engram DIR --rank R --tp N --revision HASH]`
 
 Prints one JSON line: hashes of config.json and the index, sizes of the checkpoint's files and, when asked, the state of
-this rank's packed Engram files. It proves a mount from inside a container; it writes nothing. Exit status: 0 always when
-it could look, 2 usage.
+this rank's packed Engram files. It proves a mount from inside a container; it writes nothing. Exit status: 0 when it
+could look, 2 usage.
 """
 
 from __future__ import annotations

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import secrets
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -185,6 +187,28 @@ async def last_lines(link: NodeLink, name: str, count: int) -> list[str]:
     engine = await link.docker()
     raw = await engine.call(work, deadline_seconds=CALL_SECONDS)
     return raw.decode("utf-8", "replace").splitlines()
+
+
+async def run_once(link: NodeLink, spec: ContainerSpec, *, deadline_seconds: float) -> tuple[int, str]:
+    """Start a short container, wait for its end, read its output, remove it. Its exit code and text.
+
+    Raises:
+        StepFailed: it could not start.
+        DeadlineExceeded: it did not end in time (a dead mount, for one); it is left to Docker's force removal.
+    """
+    named = dataclasses.replace(spec, name=f"{spec.name}-{secrets.token_hex(4)}")
+    await start(link, named)
+    engine = await link.docker()
+
+    def work(client: docker.DockerClient) -> tuple[int, str]:
+        ended = client.api.wait(named.name, timeout=deadline_seconds)
+        raw: bytes = client.api.logs(named.name, stdout=True, stderr=True)
+        return int(ended["StatusCode"]), raw.decode("utf-8", "replace")
+
+    try:
+        return await engine.call(work, deadline_seconds=deadline_seconds)
+    finally:
+        await remove(link, named.name, stop_seconds=0)
 
 
 def _inspect(client: docker.DockerClient, name: str) -> dict[str, Any] | None:
