@@ -89,7 +89,8 @@ def _mode(target: Path, file: EnvFile, secret_names: Collection[str]) -> int:
 
 
 def _write_beside(target: Path, data: bytes, mode: int, owner_of: Path) -> None:
-    beside = target.with_name(f".{target.name}.{secrets.token_hex(4)}")
+    # What a kill leaves behind may hold a secret: the name is one that .gitignore covers.
+    beside = target.with_name(f"{target.name}.{secrets.token_hex(4)}.bak")
     handle = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, PRIVATE_MODE)
     try:
         with os.fdopen(handle, "wb") as stream:

@@ -138,7 +138,7 @@ class ImageSettings(BaseModel):
         in_examples=False,
     )
     build_args: Arguments = setting(
-        IMAGES, "NAME=value pairs for the build, such as a pip mirror.", "", in_examples=False
+        IMAGES, "Arguments of the build as NAME=value, such as a pip mirror.", "", in_examples=False
     )
     pull_timeout: Whole = setting(
         IMAGES,

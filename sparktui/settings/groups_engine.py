@@ -246,5 +246,5 @@ class ExtraSettings(BaseModel):
         "--min-free-slots-delay 1 --enable-cache-report",
     )
     extra_container_env: Arguments = setting(
-        EXTRA, "NAME=value pairs for the engine's container; quote the whole. No secrets.", ""
+        EXTRA, "Variables of the engine's container as NAME=value; quote the whole. No secrets.", ""
     )

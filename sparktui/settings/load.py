@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pwd
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from sparktui.cluster.profile import PROFILES, Profile, infer_profile, profile_f
 from sparktui.envfile import EnvFile, Problem, Severity, decode_env, parse_env
 from sparktui.errors import SettingsError, UsageError
 from sparktui.settings.model import SECRET_NAMES, SETTINGS, Settings, default_text
-from sparktui.settings.names import ALIASES, ELSEWHERE, nearest, numbered
+from sparktui.settings.names import ALIASES, ELSEWHERE, ENGINE_PREFIXES, nearest, numbered
 from sparktui.settings.problems import SettingsRefused
 from sparktui.settings.rules import problems_of
 
@@ -126,10 +127,12 @@ def parse_settings(
         settings = Settings(**fields, **identity, origins=origins)
     except ValidationError as error:
         found = _type_problems(error, values, lines)
+        found = [each for each in found if not origins[each.name].startswith("the same as")]
         problems += [each for each in found if each.name not in broken]
         # The rules look at the rest as well, so that everything is said at once.
-        broken |= {each.name for each in found}
-        defaults = {name.lower(): _default(name, chosen, home) for name in broken & SETTINGS.keys()}
+        wrong = {str(each["loc"][0]) for each in error.errors()}
+        broken |= {name.upper() for name in wrong}
+        defaults = {name: _default(name.upper(), chosen, home) for name in wrong}
         settings = Settings(**{**fields, **defaults}, **identity, origins=origins)
     problems += [each for each in problems_of(settings, lines) if each.name not in broken]
     if fit is not None and not _errors(problems):
@@ -186,6 +189,8 @@ def _file_values(
 def _unknown(name: str, line: int, severity: Severity) -> Problem:
     close = nearest(name, frozenset(SETTINGS))
     hint = f": did you mean {close}?" if close else " and has no effect"
+    if not close and name.startswith(ENGINE_PREFIXES):
+        hint += ": a variable for the engine goes into EXTRA_CONTAINER_ENV"
     return Problem(line, f"{name} is not a setting{hint}", name=name, severity=severity)
 
 
@@ -255,7 +260,7 @@ def _type_problems(error: ValidationError, values: Mapping[str, str], lines: Map
         shown = "its value" if name in SECRET_NAMES else f"{name}={values[name]}"
         if detail["type"] in ("greater_than_equal", "less_than_equal"):
             unit = f" {info.unit}" if info.unit else ""
-            reason = f"{shown} is outside {info.low:g} to {info.high:g}{unit}"
+            reason = f"{shown} is outside {info.low:.10g} to {info.high:.10g}{unit}"
         else:
             told = detail.get("ctx", {}).get("error")
             reason = f"{shown}: {told}" if told else f"{shown} cannot be read: {detail['msg']}"
@@ -274,5 +279,7 @@ def _refused(problems: Sequence[Problem], where: str) -> SettingsRefused:
 def _hide(problem: Problem) -> Problem:
     """The problem without a fixed line that would show a secret."""
     if problem.name in SECRET_NAMES and problem.fixed:
-        return Problem(problem.line, problem.reason, f"{problem.name}='…'", problem.name, problem.severity)
+        return replace(problem, fixed=f"{problem.name}='…'")
+    if any(name in problem.fixed for name in SECRET_NAMES):
+        return replace(problem, fixed="")
     return problem

@@ -31,6 +31,9 @@ ELSEWHERE = {
 }
 """Names of the recipe and its forks that a file may hold, and what to use instead."""
 
+ENGINE_PREFIXES = ("DSV41_", "SGLANG_", "SPARK_", "B12X_", "NCCL_", "DSPARK_")
+"""Beginnings of the engine's own variables, of which a file may hold more than are settings here."""
+
 _NUMBERED = (
     (re.compile(r"WORKER_?([1-9][0-9]?)_IP"), "WORKER_IPS"),
     (re.compile(r"WORKER_?([1-9][0-9]?)_HOST"), "WORKER_HOSTS"),
