@@ -8,7 +8,7 @@ import contextlib
 import os
 import signal
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -28,13 +28,14 @@ from sparktui.printing import Printer, plain
 from sparktui.runs import answers, journal
 from sparktui.runs import cancel as canceling
 from sparktui.runs import start as starting
-from sparktui.runs.execute import Execution
+from sparktui.runs.execute import Execution, close_links
 from sparktui.runs.follow import Standing, current, follow_entries
 from sparktui.runs.lock import holder
 from sparktui.runs.parts import Parts, product
 from sparktui.runs.request import RunRequest, read_request, runs_folder
 
 if TYPE_CHECKING:
+    from sparktui.remote.link import NodeLink
     from sparktui.settings import Settings
 
 INTERRUPTED = 130
@@ -68,7 +69,7 @@ class Command:
         settings = self._parts.load_settings(request)
         self._mask = settings.mask
         if verb == "plan":
-            return self._plan(settings)
+            return asyncio.run(self._plan(settings))
         if verb == "logs":
             return asyncio.run(self._logs(settings))
         if self._options.dry_run:
@@ -125,17 +126,12 @@ class Command:
         async def ask(question: Question) -> str:
             return question.assume_yes
 
-        links = await self._parts.open_links(settings)
-        rank_logs.chosen(links, request.only_node)
-        try:
+        async with self._links(settings) as links:
+            rank_logs.chosen(links, request.only_node)
             context = Context(settings=settings, links=links, ask=ask, only_node=request.only_node)
             for verb in request.verbs:
                 for command in await self._parts.step(verb).plan(context):
                     self._show_command(verb, command.node, command.text, command.why)
-        finally:
-            for link in links:
-                with contextlib.suppress(Exception):
-                    await asyncio.wait_for(link.aclose(), 5)
         return 0
 
     def _show_command(self, verb: str, node: str, text: str, why: str) -> None:
@@ -145,31 +141,39 @@ class Command:
         # Whole and exact, to be copied: only secrets are masked.
         print(f"# {verb}, {node}{': ' + plain(why) if why else ''}\n{self._mask(text)}", flush=True)
 
-    def _plan(self, settings: Settings) -> int:
-        from sparktui.cluster.plan import sheet_lines
+    async def _plan(self, settings: Settings) -> int:
+        from sparktui.memory_sheet import read_totals, sheet_events
 
-        for line in sheet_lines(settings):
-            self._emit(Note("plan", "head", line)) if self._options.json else print(self._mask(line))
-        return 0
+        async with self._links(settings) as links:
+            totals = await read_totals(links)
+        status = 0
+        for event in sheet_events(settings, totals):
+            self._emit(event)
+            if isinstance(event, RunFinished):
+                status = event.exit_status
+        return status
+
+    @contextlib.asynccontextmanager
+    async def _links(self, settings: Settings) -> AsyncIterator[tuple[NodeLink, ...]]:
+        links = await self._parts.open_links(settings)
+        try:
+            yield links
+        finally:
+            await close_links(links)
 
     async def _logs(self, settings: Settings) -> int:
-        links = await self._parts.open_links(settings)
-        picked = rank_logs.chosen(links, self._options.log_node or self._options.node)
         tail = rank_logs.DEFAULT_LINES if self._options.lines is None else self._options.lines
+        async with self._links(settings) as links:
+            picked = rank_logs.chosen(links, self._options.log_node or self._options.node)
 
-        def emit(event: Event) -> None:
-            if isinstance(event, LogLine) and not self._options.json:
-                name = f"{event.node:<9}" if len(picked) > 1 else ""
-                print(f"{name}{plain(self._mask(event.text))}", flush=True)
-            else:
-                self._emit(event)
+            def emit(event: Event) -> None:
+                if isinstance(event, LogLine) and not self._options.json:
+                    name = f"{event.node:<9}" if len(picked) > 1 else ""
+                    print(f"{name}{plain(self._mask(event.text))}", flush=True)
+                else:
+                    self._emit(event)
 
-        try:
             return await rank_logs.show(picked, settings.logs_dir, emit, tail=tail, follow=self._options.follow)
-        finally:
-            for link in links:
-                with contextlib.suppress(Exception):
-                    await asyncio.wait_for(link.aclose(), 5)
 
     # verbs that change something
 

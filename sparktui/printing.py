@@ -34,7 +34,7 @@ _CONTROLS = {code: None for code in (*range(0x20), *range(0x7F, 0xA0)) if code !
 
 
 def plain(text: str) -> str:
-    """One line that is safe to print: control bytes out, a carriage return keeps what it would leave visible."""
+    """One line that is safe to print: control bytes out, and after a carriage return only what follows it."""
     return " ".join(line.rpartition("\r")[2].translate(_CONTROLS) for line in text.rstrip("\r\n").split("\n"))
 
 
@@ -116,8 +116,9 @@ def closing_lines(finished: RunFinished, steps: list[StepFinished]) -> list[str]
 
 
 def error_lines(what: str, fix: str = "", node: str | None = None) -> list[str]:
-    """Node and cause first, the next step second."""
-    return [plain(f"{node}: {what}" if node else what), *([f"  next: {plain(fix)}"] if fix else [])]
+    """Node and cause first (more lines where there is more to say), the next step last."""
+    lines = [plain(line) for line in (f"{node}: {what}" if node else what).split("\n")]
+    return lines + ([f"  next: {plain(fix)}"] if fix else [])
 
 
 def _row(state: State, node: str, check: str, what: str) -> str:

@@ -60,9 +60,8 @@ async def log_lines(link: NodeLink, logs_dir: Path, *, tail: int, follow: bool) 
     node = link.node.name
     engine = await link.docker()
     name = container_name(link.node)
-    exists = await engine.call(
-        lambda client: bool(client.api.containers(all=True, filters={"name": f"^/{name}$"})), deadline_seconds=10
-    )
+    listed = await engine.call(lambda client: client.api.containers(all=True), deadline_seconds=10)
+    exists = any(f"/{name}" in (each.get("Names") or ()) for each in listed)
     if exists:
         async for line in engine.lines(name, since_seconds=None, tail=tail, follow=follow):
             yield LogLine(STEP, node, line[:_LINE_CHARACTERS])

@@ -18,6 +18,7 @@ from sparktui.events import (
     Event,
     Finding,
     NodeOutcome,
+    Note,
     Outcome,
     Question,
     RunFinished,
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 
 INTERRUPTED = 130
 _CLOSE_SECONDS = 5.0
+QUIET = ("status", "talk", "stop")
 
 Emit = Callable[[Event], int]
 AskViewer = Callable[[int, Question], Awaitable[str]]
@@ -74,6 +76,7 @@ class Execution:
         try:
             links = await self._parts.open_links(settings)
             context = self._context(settings, links)
+            self._say_notices(settings)
             if self._can_ask:
                 await confirm_host_keys(self._meant(context), self._ask, self._parts.trust_host_key)
             for verb in self._request.verbs:
@@ -86,7 +89,7 @@ class Execution:
         except Exception as error:
             return self._closing(error, "the run")
         finally:
-            await _close(links)
+            await close_links(links)
         did = len(self._request.verbs) - self._skipped
         text = f"{did} of {len(self._request.verbs)} steps had something to do" if len(self._request.verbs) > 1 else ""
         return RunFinished(0, f"done in {time.monotonic() - started:.0f} s{'; ' + text if text else ''}")
@@ -99,6 +102,14 @@ class Execution:
         if only is not None and only not in known:
             raise UsageError(f"there is no node {only!r}", fix=f"--node takes one of: {', '.join(known)}")
         return Context(settings=settings, links=links, ask=self._ask, only_node=only)
+
+    def _say_notices(self, settings: Settings) -> None:
+        """What the settings warn about; said where something is checked or changed by them."""
+        if any(verb in QUIET for verb in self._request.verbs):
+            return
+        for notice in settings.notices:
+            where = f"line {notice.line}: " if notice.line else ""
+            self._emit(Note("settings", "head", f"{where}{notice.reason}", State.WARN))
 
     @property
     def _can_ask(self) -> bool:
@@ -219,7 +230,9 @@ def _first_on_purpose(error: BaseException) -> SparktuiError | None:
     return next((each for each in found if isinstance(each, NodeUnreachable)), found[0] if found else None)
 
 
-async def _close(links: tuple[NodeLink, ...]) -> None:
+async def close_links(links: tuple[NodeLink, ...]) -> None:
+    """Close all at once, each within a few seconds."""
+
     async def one(link: NodeLink) -> None:
         # A connection that fails to close has nothing left to tell.
         with contextlib.suppress(Exception):

@@ -14,6 +14,10 @@ if TYPE_CHECKING:
     from sparktui.steps.step import Step
 
 
+UNCHECKED = frozenset({"plan", "stop", "status", "talk", "logs"})
+"""Verbs that start nothing."""
+
+
 @dataclass(frozen=True, slots=True)
 class Parts:
     """What a run needs from outside; a test gives its own."""
@@ -33,15 +37,18 @@ def product() -> Parts:
 def _load_settings(request: RunRequest) -> Settings:
     from pathlib import Path
 
+    from sparktui.engine.fitting import fit_problems
     from sparktui.settings import load_settings
 
-    return load_settings(Path(request.env_file), profile=request.profile, cli_overrides=request.overrides)
+    # What cannot fit is refused where it would be started; `plan` shows it, and a stop must never be refused.
+    fit = None if set(request.verbs) & UNCHECKED else fit_problems
+    return load_settings(Path(request.env_file), profile=request.profile, cli_overrides=request.overrides, fit=fit)
 
 
 async def _open_links(settings: Settings) -> tuple[NodeLink, ...]:
-    from sparktui.remote.links import open_links
+    from sparktui.remote.fleet_calls import open_links
 
-    return await open_links(settings)
+    return open_links(settings)
 
 
 def _step(verb: str) -> Step:

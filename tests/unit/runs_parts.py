@@ -56,6 +56,7 @@ def load_settings(request: RunRequest) -> Any:
         profile=SimpleNamespace(name=request.profile or "three"),
         state_dir=home / "state",
         logs_dir=home / "logs",
+        notices=[SimpleNamespace(line=7, reason="nobody knows this name")] if "NOTICE" in values else [],
         mask=lambda text: text.replace(secret, "••••••" + secret[-2:]) if secret else text,
     )
 

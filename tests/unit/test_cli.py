@@ -240,6 +240,14 @@ def test_u104_dry_run_prints_the_commands_masked_and_does_nothing(tmp_path: Path
     assert not (tmp_path / "state").exists()
 
 
+def test_what_the_settings_warn_about_is_said_once_where_it_matters(tmp_path: Path) -> None:
+    write_env(tmp_path, NOTICE=1)
+    warning = "WARN    head     line 7: nobody knows this name"
+    assert sparktui(tmp_path, "doctor").stdout.count(warning) == 1
+    assert sparktui(tmp_path, "smoke").stdout.count(warning) == 1
+    assert warning not in sparktui(tmp_path, "talk").stdout
+
+
 def test_a_node_cannot_steer_the_terminal(tmp_path: Path) -> None:
     write_env(tmp_path, DOCTOR="escape")
     said = sparktui(tmp_path, "doctor")
