@@ -1,0 +1,161 @@
+"""smoke: does the endpoint answer as it must. Arithmetic, strict JSON, one tool call, one picture."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import shlex
+import time
+from collections.abc import AsyncIterator, Mapping
+from typing import Any
+
+from sparktui.errors import StepFailed
+from sparktui.events import Event, Finding, State
+from sparktui.remote import our_containers
+from sparktui.remote.server import EngineServer, Generation, ServerError
+from sparktui.settings import Settings
+from sparktui.shipped import shipped
+from sparktui.steps.serve import local_url
+from sparktui.steps.serve_preflight import ENGINES
+from sparktui.steps.smoke_checks import (
+    NOT_SERVED,
+    SmokeCheck,
+    Verdict,
+    judge,
+    load_checks,
+    picture_refused,
+    takes_pictures,
+)
+from sparktui.steps.step import Command, Context, Inspection
+
+STEP = "smoke"
+REQUEST_SECONDS = 180.0
+TRIES_OF_A_TOOL_CALL = 2
+
+
+class Smoke:
+    name = STEP
+    title = "Ask the endpoint four things"
+
+    async def inspect(self, context: Context) -> Inspection:
+        return Inspection(done=False, summary="a smoke test is made anew each time")
+
+    async def plan(self, context: Context) -> list[Command]:
+        settings = context.settings
+        return [
+            Command("head", curl(settings, check), check.id)
+            for check in await asyncio.to_thread(load_checks, shipped("assets") / "smoke.json")
+        ]
+
+    async def run(self, context: Context) -> AsyncIterator[Event]:
+        settings = context.settings
+        checks = await asyncio.to_thread(load_checks, shipped("assets") / "smoke.json")
+        key = settings.api_key.get_secret_value() if settings.api_key else None
+        missing = await _missing_rank(context)
+        if missing:
+            raise StepFailed(missing[1], fix="sparktui serve", node=missing[0])
+        async with EngineServer(local_url(settings), api_key=key) as server:
+            config = await _config(context)
+            for check in checks:
+                started = time.monotonic()
+                verdict = await _ask(server, settings, check, config)
+                seconds = round(time.monotonic() - started, 2)
+                yield Finding(
+                    STEP,
+                    check.id,
+                    "head",
+                    verdict.state,
+                    verdict.what,
+                    fix="sparktui logs head" if verdict.state is State.FAIL else "",
+                    data={"seconds": seconds},
+                )
+
+
+def chat_json(settings: Settings, check: SmokeCheck) -> dict[str, Any]:
+    return {
+        "model": settings.served_model,
+        "messages": [*check.messages],
+        "max_tokens": check.max_tokens,
+        "temperature": check.temperature,
+        "chat_template_kwargs": {"thinking": False},
+        **check.more,
+    }
+
+
+def curl(settings: Settings, check: SmokeCheck) -> str:
+    """The request as a person would send it; a key is read from its file, never shown."""
+    line = ["curl", "-sS", f"{local_url(settings)}/v1/chat/completions", "-H", "Content-Type: application/json"]
+    key = ""
+    if settings.api_key is not None:
+        key = f' -H "Authorization: Bearer $(cat {shlex.quote(str(settings.state_dir / "api-key"))})"'
+    return f"{shlex.join(line)}{key} -d {shlex.quote(json.dumps(chat_json(settings, check)))}"
+
+
+async def _missing_rank(context: Context) -> tuple[str, str] | None:
+    """The endpoint answers even when a worker is gone, and then hangs: look at all ranks first."""
+    for link in context.links:
+        found = [each for each in await our_containers.find(link) if each.name in ENGINES]
+        if not any(each.running for each in found):
+            return link.node.name, f"rank {link.node.rank} does not run"
+    return None
+
+
+async def _config(context: Context) -> Mapping[str, Any] | None:
+    data = await context.head.read_file(f"{context.settings.model_dir}/config.json", deadline_seconds=10.0)
+    try:
+        plain = json.loads(data or b"")
+    except ValueError:
+        return None
+    return plain if isinstance(plain, dict) else None
+
+
+async def _ask(
+    server: EngineServer, settings: Settings, check: SmokeCheck, config: Mapping[str, Any] | None
+) -> Verdict:
+    if check.image is not None and takes_pictures(config) is False:
+        return Verdict(State.INFO, f"{NOT_SERVED}: its config names no vision part")
+    try:
+        return await _conversation(server, settings, check)
+    except ServerError as error:
+        if check.image is not None and error.status == 400 and picture_refused(error.body):
+            return Verdict(State.INFO, NOT_SERVED)
+        return Verdict(State.FAIL, error.what)
+
+
+async def _conversation(server: EngineServer, settings: Settings, check: SmokeCheck) -> Verdict:
+    generation = Generation(max_tokens=check.max_tokens, thinking=False, temperature=check.temperature)
+    messages = list(await _messages(check))
+
+    async def turn() -> dict[str, Any]:
+        return await server.chat(
+            settings.served_model, messages, generation, deadline_seconds=REQUEST_SECONDS, more=check.more
+        )
+
+    answer = await turn()
+    verdict = judge(answer, check.expect)
+    tries = 1
+    while verdict.state is State.WARN and tries < TRIES_OF_A_TOOL_CALL:
+        tries += 1
+        answer = await turn()
+        verdict = judge(answer, check.expect)
+    if verdict.state is State.WARN:
+        return Verdict(State.WARN, f"{verdict.what} ({tries} of {TRIES_OF_A_TOOL_CALL} tries)")
+    if verdict.state is not State.OK or check.tool_result is None:
+        return verdict
+    said = answer["choices"][0]["message"]
+    messages += [
+        {"role": "assistant", "content": said.get("content") or "", "tool_calls": said["tool_calls"]},
+        {"role": "tool", "tool_call_id": said["tool_calls"][0]["id"], "content": check.tool_result},
+    ]
+    after = judge(await turn(), check.then or {})
+    return Verdict(after.state, f"{verdict.what}, then {after.what}")
+
+
+async def _messages(check: SmokeCheck) -> tuple[Mapping[str, Any], ...]:
+    if check.image is None:
+        return check.messages
+    data = await asyncio.to_thread((shipped("assets") / check.image).read_bytes)
+    picture = {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{base64.b64encode(data).decode()}"}}
+    *before, last = check.messages
+    return (*before, {**last, "content": [picture, {"type": "text", "text": last["content"]}]})

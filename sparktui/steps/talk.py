@@ -1,0 +1,63 @@
+"""talk: how to reach the endpoint, to copy. The key is never shown; the lines read it from its file."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import AsyncIterator
+
+from sparktui.events import Event, Note, State
+from sparktui.settings import Settings
+from sparktui.steps.step import Command, Context, Inspection
+
+STEP = "talk"
+
+
+class Talk:
+    name = STEP
+    title = "How to talk to it"
+
+    async def inspect(self, context: Context) -> Inspection:
+        return Inspection(done=False, summary="nothing to do")
+
+    async def plan(self, context: Context) -> list[Command]:
+        return [Command("head", curl_line(context.settings))]
+
+    async def run(self, context: Context) -> AsyncIterator[Event]:
+        settings = context.settings
+        for text in card(settings):
+            yield Note(STEP, "head", text)
+        if settings.api_key is None and settings.host not in ("127.0.0.1", "localhost", "::1"):
+            text = "there is no API_KEY: everybody on this network can use it"
+            yield Note(STEP, "head", text, State.WARN)
+
+
+def base_url(settings: Settings) -> str:
+    """As other machines see it."""
+    return f"http://{settings.head_ip}:{settings.port}"
+
+
+def card(settings: Settings) -> list[str]:
+    """OpenAI and Anthropic base URLs, model, key (masked), and the curl line."""
+    key = settings.mask(settings.api_key.get_secret_value()) if settings.api_key else "none"
+    return [
+        f"OpenAI base URL: {base_url(settings)}/v1",
+        f"Anthropic base URL: {base_url(settings)}",
+        f"model: {settings.served_model}",
+        f"API key: {key}" + (f" (in {settings.state_dir / 'api-key'})" if settings.api_key else ""),
+        curl_line(settings),
+    ]
+
+
+def curl_line(settings: Settings) -> str:
+    """One request; max_tokens is always sent, and thinking is stated."""
+    body = {
+        "model": settings.served_model,
+        "messages": [{"role": "user", "content": "What is 19 + 23?"}],
+        "max_tokens": 32,
+        "chat_template_kwargs": {"thinking": False},
+    }
+    line = shlex.join(["curl", f"{base_url(settings)}/v1/chat/completions", "-H", "Content-Type: application/json"])
+    if settings.api_key is not None:
+        line += f' -H "Authorization: Bearer $(cat {shlex.quote(str(settings.state_dir / "api-key"))})"'
+    return f"{line} -d {shlex.quote(json.dumps(body))}"
