@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from ipaddress import ip_address
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BeforeValidator, Field, SecretStr
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, SecretStr
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +35,12 @@ class SettingInfo:
     choices: tuple[str, ...] = ()
     secret: bool = False
     in_examples: bool = True
+
+
+class Group(BaseModel):
+    """A part of the settings; only the whole is ever made, so a part needs no validator of its own."""
+
+    model_config = ConfigDict(defer_build=True)
 
 
 def setting(

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from pydantic import BaseModel
-
 from sparktui.settings.fields import (
     Address,
     Addresses,
     Arguments,
     CommaWords,
+    Group,
     Secret,
     Size,
     Switch,
@@ -25,7 +24,7 @@ NFS = "Weights over NFS"
 FABRIC = "Fabric and NCCL"
 
 
-class NodeSettings(BaseModel):
+class NodeSettings(Group):
     head_ip: Address = setting(
         NODES, "The head's address as the workers reach it; never a loopback. Rank 0 listens here for the others.", ""
     )
@@ -67,7 +66,7 @@ class NodeSettings(BaseModel):
     dist_port: Whole = setting(NODES, "The port on HEAD_IP where the ranks meet.", "20000", low=1, high=65535)
 
 
-class SshSettings(BaseModel):
+class SshSettings(Group):
     worker_user: str = setting(
         SSH, "The workers' user where WORKER_HOSTS names none. Empty: what your ssh config says.", ""
     )
@@ -82,7 +81,7 @@ class SshSettings(BaseModel):
     )
 
 
-class FileSettings(BaseModel):
+class FileSettings(Group):
     model_dir: str = setting(
         FILES, "The checkpoint's folder on the head (476 GiB).", "$HOME/NewModels/DeepSeek-V4.1-Flash-1017"
     )
@@ -115,7 +114,7 @@ class FileSettings(BaseModel):
     )
 
 
-class ImageSettings(BaseModel):
+class ImageSettings(Group):
     image: str = setting(
         IMAGES, "The name of the image that is built and served.", "dsv41-3x-spark:local", four="dsv41-4x-spark:local"
     )
@@ -161,7 +160,7 @@ class ImageSettings(BaseModel):
     shm_size: Size = setting(IMAGES, "Shared memory of the engine's container.", "32g", unit="size")
 
 
-class NfsSettings(BaseModel):
+class NfsSettings(Group):
     nfs_share: Switch = setting(
         NFS, "1: the head exports the checkpoint, workers mount it. 0: every node has a complete copy of its own.", "1"
     )
@@ -188,7 +187,7 @@ class NfsSettings(BaseModel):
     nfs_export_name: str = setting(NFS, "The export's name.", "dsv41-native", in_examples=False)
 
 
-class FabricSettings(BaseModel):
+class FabricSettings(Group):
     fabric_iface: str = setting(FABRIC, "The ConnectX network interface, as `ip link` names it.", "enp1s0f1np1")
     nccl_socket_ifname: str = setting(FABRIC, "The interface NCCL makes its first contact over.", "enP7s7")
     gloo_socket_ifname: str = setting(

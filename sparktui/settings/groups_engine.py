@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from pydantic import BaseModel
-
-from sparktui.settings.fields import ApiKey, Arguments, Number, Switch, Whole, setting
+from sparktui.settings.fields import ApiKey, Arguments, Group, Number, Switch, Whole, setting
 
 API = "API"
 MEMORY = "Memory and batch"
@@ -16,7 +14,7 @@ ADAPTERS = "Decode adapters"
 EXTRA = "Passed through"
 
 
-class ApiSettings(BaseModel):
+class ApiSettings(Group):
     api_key: ApiKey = setting(
         API, "Clients must send it as a bearer token. Empty (or none, off, dummy, 0): no key.", "", secret=True
     )
@@ -28,7 +26,7 @@ class ApiSettings(BaseModel):
     )
 
 
-class MemorySettings(BaseModel):
+class MemorySettings(Group):
     offload_mode: str = setting(
         MEMORY, "Where Engram rows live: nvme. ram would push the model out and is refused.", "nvme", in_examples=False
     )
@@ -93,7 +91,7 @@ class MemorySettings(BaseModel):
     )
 
 
-class EngramSettings(BaseModel):
+class EngramSettings(Group):
     dsv41_cache_gib: Number = setting(
         ENGRAM,
         "Memory for a cache of Engram rows; three Sparks have none to spare.",
@@ -123,7 +121,7 @@ class EngramSettings(BaseModel):
     )
 
 
-class SpeculationSettings(BaseModel):
+class SpeculationSettings(Group):
     spec_algo: str = setting(
         SPECULATION, "Draft model: DSPARK, or off.", "DSPARK", choices=("DSPARK", "off", "none", "0")
     )
@@ -142,7 +140,7 @@ class SpeculationSettings(BaseModel):
     )
 
 
-class CapSettings(BaseModel):
+class CapSettings(Group):
     dsv41_max_new_tokens: Whole = setting(
         CAPS, "Cap of a request that sends no max_tokens; 0 is off.", "32768", unit="tokens", low=0, high=1_048_576
     )
@@ -161,7 +159,7 @@ class CapSettings(BaseModel):
     )
 
 
-class BootSettings(BaseModel):
+class BootSettings(Group):
     ready_timeout: Whole = setting(
         BOOT,
         "How often to look for the ready line, ten seconds apart, before giving up.",
@@ -189,7 +187,7 @@ class BootSettings(BaseModel):
     doctor_strict: Switch = setting(BOOT, "1: a warning of doctor fails it as well.", "0", in_examples=False)
 
 
-class AdapterSettings(BaseModel):
+class AdapterSettings(Group):
     dsv41_wo_a_w8: Switch = setting(ADAPTERS, "An 8-bit copy of the wo_a weights for decode.", "1", in_examples=False)
     dsv41_wo_a_w8_mid: Switch = setting(ADAPTERS, "That copy for 9 to 192 rows as well.", "1", in_examples=False)
     dsv41_wo_a_w8_drop: Switch = setting(
@@ -237,7 +235,7 @@ class AdapterSettings(BaseModel):
     )
 
 
-class ExtraSettings(BaseModel):
+class ExtraSettings(Group):
     extra_sglang_args: Arguments = setting(
         EXTRA,
         "Options added to the engine's own; quote the whole.",

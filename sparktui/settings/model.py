@@ -62,7 +62,7 @@ class Settings(
         notices: warnings that stop nothing.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True, defer_build=False)
 
     profile: Profile
     env_path: Path

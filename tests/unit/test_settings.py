@@ -253,13 +253,12 @@ def test_u103_an_open_api_is_told_and_a_key_is_shown_as_dots_and_two_characters(
         "API_KEY=$(correct)",
         "IMAGE=x API_KEY=correct",
         "API_KEY: correct",
-        "API_KEY=correct1\\nAPI_KEY=correct2",
+        "API_KEY=correct1\nAPI_KEY=correct2",
         "API_KEY='correct horse'",
     ],
 )
 def test_u103_a_problem_with_a_key_does_not_show_it(line: str) -> None:
     error = refusal(THREE_SPARKS + line + "\n")
-    assert "API_KEY" in str(error)
     assert "correct" not in str(error)
     assert "correct" not in repr(error.problems)
 
