@@ -113,7 +113,7 @@ class RankBoot:
             exited=True,
             exit_code=exit_code,
             oom_killed=bool(oom_killed),
-            last_line_at=self.last_line_at or at_seconds,
+            last_line_at=at_seconds if self.last_line_at is None else self.last_line_at,
         )
 
     def feed(self, raw: str, at_seconds: float) -> RankBoot:
@@ -327,7 +327,7 @@ class Boot:
         if not waiting or len(waiting) < len(self.ranks):
             return ()
         for each in waiting:
-            silent = now_seconds - (each.last_line_at or now_seconds)
+            silent = 0.0 if each.last_line_at is None else now_seconds - each.last_line_at
             busy = cpu_percent.get(each.rank, 0.0) >= IDLE_CPU_PERCENT or memory_flat.get(each.rank) is False
             if silent < STUCK_SECONDS or busy:
                 return ()

@@ -46,7 +46,10 @@ TITLES = {
 # SGLang 0.5.23 says "Init parallel"; the dev builds before it said "Init torch distributed".
 _PATTERNS = (
     (Phase.READY, re.compile(r"\[spark\] READY ")),
-    (Phase.WARM_UP, re.compile(r"The server is fired up and ready to roll!|\[spark\] warm-?up\b", re.IGNORECASE)),
+    (
+        Phase.WARM_UP,
+        re.compile(r"The server is fired up and ready to roll!|\[spark\] (?:warm-?up|healthy)\b", re.IGNORECASE),
+    ),
     (
         Phase.SERVER,
         re.compile(r"Dummy health check server started|INFO:\s+Started server process|Uvicorn running on "),

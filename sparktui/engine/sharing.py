@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import ipaddress
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from sparktui.cluster.container import ContainerSpec, Mount, VolumeSpec
 from sparktui.cluster.node import Node
+from sparktui.engine.folders import STATE_PATH, node_folders
 from sparktui.engine.launch import owner_labels, with_spec_label
 from sparktui.errors import SettingsError
 
@@ -17,29 +19,7 @@ if TYPE_CHECKING:
 EXPORTER_CONTAINER = "dsv41-nfs"
 EXPORT_PATH = "/export"
 NFS_PORT = 2049
-EXPORT_OPTIONS = "ro,sync,no_subtree_check,no_root_squash,insecure,fsid=0"
 MOUNT_OPTIONS = "nfsvers=4.2,ro,nconnect=8,rsize=1048576,wsize=1048576,hard,timeo=600"
-_CLIENT = re.compile(r"[0-9A-Za-z.:*_-]{1,253}(?:/[0-9]{1,3})?")
-
-KERNEL_SCRIPT = """\
-printf '%s\\n' "$NFS_EXPORTS" > /etc/exports
-mkdir -p /var/lib/nfs/v4recovery /run/rpc_pipefs
-modprobe nfsd || true
-grep -q ' /proc/fs/nfsd ' /proc/mounts || mount -t nfsd nfsd /proc/fs/nfsd
-leave() { rpc.nfsd 0; exportfs -au; exit 0; }
-trap leave TERM INT
-exportfs -ra
-rpc.nfsd -N 3 8
-rpc.mountd -N 3 -F &
-wait $!
-"""
-"""NFSv4 only, so neither rpcbind nor statd is needed; one server can live in a kernel."""
-
-GANESHA_SCRIPT = """\
-printf '%s\\n' "$GANESHA_CONF" > /tmp/ganesha.conf
-mkdir -p /var/lib/nfs/ganesha /run/ganesha
-exec ganesha.nfsd -F -L /dev/stdout -f /tmp/ganesha.conf -p /run/ganesha/ganesha.pid
-"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,58 +77,51 @@ def export_clients(settings: Settings) -> tuple[str, ...]:
     """Who may mount: NFS_CLIENTS, else the workers' addresses.
 
     Raises:
-        SettingsError: an entry is no address, network or host name.
+        SettingsError: an entry is no address and no network, or means everybody.
     """
     clients = tuple(dict.fromkeys(settings.nfs_allowed))
-    wrong = [client for client in clients if not _CLIENT.fullmatch(client)]
-    if wrong:
-        raise SettingsError(
-            f"NFS_CLIENTS: {wrong[0]!r} is no address, network or host name",
-            fix="write addresses such as 10.0.22.2 or networks such as 10.0.22.0/24, with commas",
-        )
+    for client in clients:
+        try:
+            everybody = ipaddress.ip_network(client, strict=False).prefixlen == 0
+        except ValueError:
+            everybody = None
+        if everybody is not False:
+            raise SettingsError(
+                f"NFS_CLIENTS: {client!r} " + ("means everybody" if everybody else "is no address and no network"),
+                fix="write addresses such as 10.0.22.2 or networks such as 10.0.22.0/24, with commas",
+            )
     if not clients:
-        raise SettingsError("nobody may mount the weights: there are no workers and no NFS_CLIENTS")
+        raise SettingsError(
+            "nobody may mount the weights: there are no workers and no NFS_CLIENTS", fix="set WORKER_IPS or NFS_CLIENTS"
+        )
     return clients
-
-
-def kernel_exports(clients: tuple[str, ...]) -> str:
-    """The line of /etc/exports: the checkpoint is the pseudo-root, so workers mount `:/`."""
-    return EXPORT_PATH + "".join(f" {client}({EXPORT_OPTIONS})" for client in clients)
-
-
-def ganesha_configuration(clients: tuple[str, ...]) -> str:
-    return (
-        "NFS_CORE_PARAM { Protocols = 4; Enable_NLM = false; Enable_RQUOTA = false; }\n"
-        "NFSV4 { Grace_Period = 5; Lease_Lifetime = 5; Minor_Versions = 0, 1, 2; }\n"
-        "EXPORT { Export_Id = 1; Path = " + EXPORT_PATH + "; Pseudo = /; Access_Type = NONE; Protocols = 4;\n"
-        "  Transports = TCP; SecType = sys; Squash = No_Root_Squash; FSAL { Name = VFS; }\n"
-        "  CLIENT { Clients = " + ", ".join(clients) + "; Access_Type = RO; } }\n"
-    )
 
 
 def exporter_spec(settings: Settings, image: str | None = None) -> ContainerSpec:
     """The exporter on the head. It outlives `stop`: a mounted server that goes away wedges the workers."""
-    clients = export_clients(settings)
-    kernel = settings.nfs_server == "kernel"
-    mounts = [Mount(settings.model_dir, EXPORT_PATH, read_only=True)]
-    if kernel:
-        mounts.append(Mount("/lib/modules", "/lib/modules", read_only=True))
-    environment = (
-        {"NFS_EXPORTS": kernel_exports(clients)} if kernel else {"GANESHA_CONF": ganesha_configuration(clients)}
-    )
+    head = settings.nodes[0]
     return with_spec_label(
         ContainerSpec(
             name=EXPORTER_CONTAINER,
             image=image or settings.image,
             labels=owner_labels(settings, "nfs"),
-            entrypoint=("/bin/sh", "-euc"),
-            command=(KERNEL_SCRIPT if kernel else GANESHA_SCRIPT,),
-            environment=environment,
-            mounts=tuple(mounts),
+            command=("nfs",),
+            environment={
+                "NFS_CLIENTS": ",".join(export_clients(settings)),
+                "NFS_SERVER": settings.nfs_server,
+                "NFS_EXPORT": EXPORT_PATH,
+                "NFS_PORT": str(NFS_PORT),
+                "STATE_PATH": STATE_PATH,
+            },
+            mounts=(
+                Mount(settings.model_dir, EXPORT_PATH, read_only=True),
+                # it notes there that the kernel's server of this boot is ours
+                Mount(node_folders(settings, head).state, STATE_PATH),
+            ),
             network="host",
             privileged=True,
             restart="unless-stopped",
-            stop_timeout_seconds=10,
+            stop_timeout_seconds=15,
         )
     )
 

@@ -31,7 +31,7 @@ def _s(id_: str, pattern: str, cause: str, fix: str, *, consequence: bool = Fals
 
 SIGNATURES: tuple[Signature, ...] = (
     # the overlay names its own failures
-    _s("own", r"\[spark\] (?:FATAL|ERROR):? (.+)", "{1}", "sparktui logs shows what came before"),
+    _s("own", r"\[spark\] (?:FATAL|ERROR):? (?:rank=\d+ |NFS )?(.+?)(?:\. Next: (.+?)\.?)?$", "{1}", "{2}"),
     # memory
     _s(
         "driver.no-memory",
@@ -49,7 +49,7 @@ SIGNATURES: tuple[Signature, ...] = (
     ),
     _s(
         "kv.no-room",
-        r"(?i)no room\b.*within the available ([\d.]*\d) GB",
+        r"(?i)no room\b.*within the available ([\d.]*\d) Gi?B",
         "the pinned KV pool does not fit: {1} GB are there for it",
         "lower MAX_TOTAL_TOKENS, or free memory on this node and serve again",
     ),
@@ -264,7 +264,7 @@ SIGNATURES: tuple[Signature, ...] = (
     ),
     _s(
         "watchdog",
-        r"(?i)watchdog.{0,40}timeout",
+        r"(?i)\bwatchdog timeout\b",
         "the engine's watchdog ended it: a step did not finish in time",
         "find the first rank that failed or stands still; the first steps after a build compile kernels and are slow",
         consequence=True,

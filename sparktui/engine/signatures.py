@@ -87,15 +87,17 @@ def _match(signature: Signature, texts: Sequence[str]) -> Explanation | None:
             return Explanation(
                 signature.id,
                 _filled(signature.cause, match),
-                _filled(signature.fix, match),
+                _filled(signature.fix, match, "sparktui logs shows what came before"),
                 text,
                 signature.consequence,
             )
     return None
 
 
-def _filled(template: str, match: re.Match[str]) -> str:
+def _filled(template: str, match: re.Match[str], otherwise: str = "") -> str:
     groups = match.groups()
+    if template == "{2}" and not groups[1]:
+        return otherwise
     text = template
     for number, value in enumerate(groups, 1):
         text = text.replace(f"{{{number}}}", (value or "").strip() or "an unknown value")

@@ -62,19 +62,19 @@ def test_the_exporter_exports_read_only_to_the_named_clients_and_outlives_a_rebo
     spec = exporter_spec(settings_of(NFS_CLIENTS="10.0.22.0/24,10.0.23.0/24"))
     assert spec.name == "dsv41-nfs"
     assert spec.restart == "unless-stopped"
+    assert spec.run_argv()[-2:] == ["dsv41-3x-spark:local", "nfs"]
     assert spec.mounts[0].text.endswith("DeepSeek-V4.1-Flash-1017:/export:ro")
-    exports = spec.environment["NFS_EXPORTS"]
-    assert exports.count("(ro,") == 2
-    assert "rw" not in exports and "fsid=0" in exports and "\n" not in exports
+    assert spec.environment["NFS_CLIENTS"] == "10.0.22.0/24,10.0.23.0/24"
+    assert spec.environment["NFS_SERVER"] == "kernel"
 
 
-def test_ganesha_gets_the_same_clients() -> None:
+def test_ganesha_gets_the_workers_own_addresses_when_nothing_is_set() -> None:
     spec = exporter_spec(settings_of(NFS_SERVER="ganesha"))
-    assert "Clients = 10.0.0.2, 10.0.0.3, 10.0.22.2, 10.0.23.3;" in spec.environment["GANESHA_CONF"]
-    assert "NFS_EXPORTS" not in spec.environment
+    assert spec.environment["NFS_SERVER"] == "ganesha"
+    assert spec.environment["NFS_CLIENTS"] == "10.0.0.2,10.0.0.3,10.0.22.2,10.0.23.3"
 
 
-@pytest.mark.parametrize("client", ["10.0.0.2(rw)", "$(reboot)", "a\nb", "10.0.0.2;x"])
+@pytest.mark.parametrize("client", ["10.0.0.2(rw)", "$(reboot)", "a\nb", "10.0.0.2;x", "*", "0.0.0.0/0"])
 def test_a_client_that_is_no_address_is_refused(client: str) -> None:
     settings = settings_of().model_copy(update={"nfs_clients": (client,)})
     with pytest.raises(SettingsError):
