@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -96,6 +97,14 @@ def profile_for(nnodes: int, *, ring: bool = False) -> Profile:
         state_folder=f"state-{suffix}",
         logs_folder=f"logs-{suffix}",
     )
+
+
+def named_profile(name: str) -> Profile | None:
+    """The profile of a name, `tp8` and the like included; None for a name that is none."""
+    if name in PROFILES:
+        return PROFILES[name]
+    match = re.fullmatch(r"tp([1-9][0-9]{0,2})(-ring)?", name)
+    return profile_for(int(match[1]), ring=bool(match[2])) if match else None
 
 
 def infer_profile(values: Mapping[str, str]) -> Profile:

@@ -11,7 +11,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from sparktui.cluster.profile import PROFILES, Profile, infer_profile, profile_for
+from sparktui.cluster.profile import PROFILES, Profile, infer_profile, named_profile, profile_for
 from sparktui.envfile import EnvFile, Problem, Severity, decode_env, parse_env
 from sparktui.errors import SettingsError, UsageError
 from sparktui.settings.model import SECRET_NAMES, SETTINGS, Settings, default_text
@@ -143,10 +143,10 @@ def parse_settings(
 
 
 def _named(profile: str) -> Profile:
-    try:
-        return PROFILES[profile]
-    except KeyError:
-        raise UsageError(f"no profile is called {profile}", fix=f"one of {', '.join(PROFILES)}") from None
+    found = named_profile(profile)
+    if found is None:
+        raise UsageError(f"no profile is called {profile}", fix=f"one of {', '.join(PROFILES)}")
+    return found
 
 
 def _file_values(

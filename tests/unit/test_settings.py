@@ -346,6 +346,9 @@ def test_a_profile_says_which_file_and_no_count_is_hard_coded(tmp_path: Path) ->
     eight = read(f"HEAD_IP=10.0.0.1\nWORKER_IPS='{workers}'\n")
     assert (eight.nnodes, eight.tp_size, eight.ep_size, eight.dsv41_tp_pad) == (8, 8, 8, False)
     assert (eight.profile.name, eight.state_dir.name, len(eight.nodes)) == ("tp8", "state-tp8", 8)
+    assert default_env_path("tp8", tmp_path) == tmp_path / ".env.tp8"
+    again = read(f"HEAD_IP=10.0.0.1\nWORKER_IPS='{workers}'\n", profile=eight.profile.name)
+    assert again.profile == eight.profile, "a run is given the profile by its name"
     assert "multiple of 128" in str(refusal(f"HEAD_IP=10.0.0.1\nWORKER_IPS='{workers}'\nEP_SIZE=2\n"))
     assert "fit 3 (padded), 4 or 8" in str(refusal(f"HEAD_IP=10.0.0.1\nWORKER_IPS='{workers.rsplit(' ', 1)[0]}'\n"))
 
