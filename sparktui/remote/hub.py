@@ -74,7 +74,7 @@ class HubAccess:
 
 @dataclass(frozen=True, slots=True)
 class ChildEvent:
-    """A line of the child: retry (path, at, why), from_zero, xet_off, file (path, bytes, verified)."""
+    """A line of the child: begun (files), retry (path, at, why), from_zero, xet_off, file (path, bytes, verified)."""
 
     name: str
     fields: dict[str, Any]

@@ -224,6 +224,7 @@ class Fetch:
         pending = [each for each in self.listing.files if self._size(self.folder / each.path) != each.size_bytes]
         pending.sort(key=lambda each: (each.size_bytes > SMALL_BYTES, -each.size_bytes))
         timeout = httpx.Timeout(15.0, read=self.read_timeout)
+        emit("begun", files=len(pending))
         with httpx.Client(timeout=timeout, follow_redirects=True) as client, ThreadPoolExecutor(self.workers) as pool:
             self.client = client
             futures = [pool.submit(self._bring, each) for each in pending]

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Iterator
+from contextlib import aclosing
 from typing import TYPE_CHECKING
 
 from sparktui.errors import DeadlineExceeded, NodeUnreachable, SparktuiError, StepFailed
 from sparktui.events import Event, Finding, State
-from sparktui.readings.checkpoint_listing import Listing
+from sparktui.readings.checkpoint_listing import RECORD_FILE, Listing, parse_listing
 from sparktui.remote.hub import HubRefused, list_revision
 from sparktui.remote.link import NodeLink
-from sparktui.steps.checkpoint_probe import read_folder
 from sparktui.steps.doctor_checks.ask import ask_node, commands_for
 from sparktui.steps.doctor_checks.disk import check_disk
 from sparktui.steps.doctor_checks.docker_calls import (
@@ -24,7 +24,7 @@ from sparktui.steps.doctor_checks.docker_calls import (
 from sparktui.steps.doctor_checks.files import check_caches, check_checkpoint
 from sparktui.steps.doctor_checks.machine import check_architecture, check_gpu, check_kernel, check_login
 from sparktui.steps.doctor_checks.memory import check_memory
-from sparktui.steps.doctor_checks.network import check_address, check_interfaces, check_rdma
+from sparktui.steps.doctor_checks.network import check_address, check_fabric, check_interfaces, check_rdma
 from sparktui.steps.doctor_checks.report import STEP, NodeReport
 from sparktui.steps.doctor_checks.setup import check_daemon_choice, check_settings
 from sparktui.steps.download import hub_access
@@ -79,10 +79,11 @@ class Doctor:
     async def run(self, context: Context) -> AsyncIterator[Event]:
         failed: list[Finding] = []
         unreachable: list[SparktuiError] = []
-        async for finding in self._findings(context, unreachable):
-            yield finding
-            if finding.state is State.FAIL:
-                failed.append(finding)
+        async with aclosing(self._findings(context, unreachable)) as findings:
+            async for finding in findings:
+                yield finding
+                if finding.state is State.FAIL:
+                    failed.append(finding)
         if unreachable:
             first = unreachable[0]
             raise NodeUnreachable(
@@ -93,48 +94,51 @@ class Doctor:
 
     async def _findings(
         self, context: Context, unreachable: list[SparktuiError] | None = None
-    ) -> AsyncIterator[Finding]:
+    ) -> AsyncGenerator[Finding, None]:
         settings = context.settings
         for finding in check_settings(settings):
             yield finding
+        revision = asyncio.create_task(self._listing(context))
         asked = [asyncio.create_task(ask_node(settings, link)) for link in _links(context)]
         reports: list[NodeReport] = []
-        listing: Listing | None = None
         try:
             for task in asked:
                 report = await task
-                if report.node.is_head:
-                    listing, hub = await self._listing(report)
-                    if hub is not None:
-                        yield hub
+                listing, hub = await revision
+                if hub is not None and not reports:
+                    yield hub
                 reports.append(report)
                 for finding in _judge(report, listing):
                     yield finding
                 if report.failure is not None and unreachable is not None:
                     unreachable.append(report.failure)
         finally:
-            for task in asked:
-                task.cancel()
-            await asyncio.gather(*asked, return_exceptions=True)
-        for finding in check_same_image(reports):
-            yield finding
+            for each in (revision, *asked):
+                each.cancel()
+            await asyncio.gather(revision, *asked, return_exceptions=True)
+        if context.only_node is None:
+            for finding in (*check_same_image(reports), *check_fabric(reports)):
+                yield finding
 
-    async def _listing(self, report: NodeReport) -> tuple[Listing | None, Finding | None]:
+    async def _listing(self, context: Context) -> tuple[Listing | None, Finding | None]:
         """The revision's files: recorded on the head, else asked of the hub; None where neither says."""
-        settings = report.settings
-        record = read_folder(report.probe.parts).record
+        settings = context.settings
+        try:
+            data = await context.head.read_file(f"{settings.model_dir}/{RECORD_FILE}", deadline_seconds=5.0)
+        except SparktuiError:
+            data = None
+        record = parse_listing(data.decode("utf-8", "replace")) if data else None
         if record is not None and record.answers(settings.hf_repo, settings.hf_revision):
             return record, None
-        if report.failure is not None:
-            return None, None
         try:
             listing = await self._list_hub(settings)
         except (HubRefused, DeadlineExceeded) as error:
             slow = isinstance(error, DeadlineExceeded) or error.kind in ("unreachable", "rate_limited")
             state = State.UNKNOWN if slow else State.FAIL
-            return None, report.finding("hub", state, settings.mask(error.what), fix=error.fix)
+            return None, Finding(STEP, "hub", "head", state, settings.mask(error.what), fix=error.fix)
         what = f"{settings.hf_revision} of {listing.repo} is {listing.revision}"
-        return listing, report.finding("hub", State.OK, what, revision=listing.revision, bytes=listing.total_bytes)
+        data_row = {"revision": listing.revision, "bytes": listing.total_bytes}
+        return listing, Finding(STEP, "hub", "head", State.OK, what, data=data_row)
 
 
 def _links(context: Context) -> list[NodeLink]:

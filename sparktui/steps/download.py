@@ -6,6 +6,7 @@ import asyncio
 import json
 import shlex
 from collections.abc import AsyncIterator, Mapping
+from contextlib import aclosing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -131,8 +132,9 @@ class Download:
             request = fetch_request(access, model_dir, workers=workers, xet=True)
             yield CommandShown(STEP, HEAD, _typed(settings, request))
             transfer = Transfer(access, listing, model_dir, workers=workers, pace=self._pace, mask=settings.mask)
-            async for event in transfer.events():
-                yield event
+            async with aclosing(transfer.events()) as events:
+                async for event in events:
+                    yield event
         elif truth.reading.record != listing:
             await asyncio.to_thread(checkpoint_folder.write_record, model_dir, listing)
         final = await folder_state(listing, model_dir)

@@ -8,7 +8,8 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import aclosing
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -109,7 +110,7 @@ class Transfer:
         self._stalled = False
         self._reached = 0
 
-    async def events(self) -> AsyncIterator[Event]:
+    async def events(self) -> AsyncGenerator[Event, None]:
         """Until every file is there.
 
         Raises:
@@ -132,8 +133,10 @@ class Transfer:
             )
             child = await HubChild.start(request)
             try:
-                async for event in self._watch(child, state):
-                    yield event
+                # A closed generator does not close the one inside it: the child must be gone before this returns.
+                async with aclosing(self._watch(child, state)) as events:
+                    async for event in events:
+                        yield event
             finally:
                 await child.aclose()
             if self._reached > before:
@@ -165,7 +168,7 @@ class Transfer:
                     # The transfer says it is done; the folder decides.
                     raise StepFailed(state.text, fix=AGAIN, node=HEAD)
 
-    async def _watch(self, child: HubChild, state: FolderState) -> AsyncIterator[Event]:
+    async def _watch(self, child: HubChild, state: FolderState) -> AsyncGenerator[Event, None]:
         said: asyncio.Queue[ChildEvent] = asyncio.Queue()
 
         async def listen() -> None:
@@ -180,7 +183,11 @@ class Transfer:
                 yield progress(state, self._rate.per_second)
                 ended, _ = await asyncio.wait({listener}, timeout=self._pace.tick_seconds)
                 while not said.empty():
-                    yield self._told(said.get_nowait())
+                    event = said.get_nowait()
+                    if event.name == "begun":
+                        moved = time.monotonic()  # its own start is no stall of the line
+                    else:
+                        yield self._told(event)
                 state = await folder_state(self._listing, self._model_dir, with_index=False)
                 now = time.monotonic()
                 self._rate.add(now, state.present_bytes)

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
+from sparktui.cluster.fabric import check_cable_addresses, check_links, check_mtu, check_subnets, fabric_plan
+from sparktui.cluster.gid import decide_gid
 from sparktui.events import Finding, State
 from sparktui.readings.ip_addr import parse_addresses
-from sparktui.readings.rdma import Fabric, RdmaPort, parse_fabric
+from sparktui.readings.rdma import Fabric, parse_fabric
 from sparktui.steps.doctor_checks.report import NodeReport
 
-FULL_RATE_GBIT = 200.0
+if TYPE_CHECKING:
+    from sparktui.settings import Settings
+
 EMPTY_FIX = "plug the ConnectX cable in and wait 20 s: without one the card is switched off"
 
 
@@ -65,116 +70,69 @@ def check_interfaces(report: NodeReport) -> Iterator[Finding]:
 
 
 def check_rdma(report: NodeReport) -> Iterator[Finding]:
-    """rdma.devices, rdma.link, rdma.gid."""
-    text = report.probe.text("fabric")
-    if text is None:
-        for check in ("rdma.devices", "rdma.link", "rdma.gid"):
+    """rdma.devices, rdma.gid: of this node alone."""
+    fabric = fabric_of(report)
+    if fabric is None:
+        for check in ("rdma.devices", "rdma.gid"):
             yield report.unknown(check, "fabric", "the RDMA devices")
         return
-    fabric = parse_fabric(text)
-    off = report.settings.nccl_ib_disable or report.settings.nccl_net != "IB"
-    named = report.settings.rdma_devices
-    wanted = [port for name in named if (port := fabric.port(name))]
-    absent = [name for name in named if fabric.port(name) is None]
+    settings = report.settings
+    absent = [name for name in settings.rdma_devices if fabric.port(name) is None]
     there = ", ".join(port.device for port in fabric.ports)
-    bad = State.INFO if off else State.FAIL
-    note = "RoCE is turned off in the settings" if off else ""
+    off = roce_off(settings)
+    bad, why = (State.INFO, "RoCE is turned off in the settings") if off else (State.FAIL, "")
     if not fabric.ports:
-        yield report.finding("rdma.devices", bad, "no RDMA device", cause=note, fix="" if off else EMPTY_FIX)
+        yield report.finding("rdma.devices", bad, "no RDMA device", cause=why, fix="" if off else EMPTY_FIX)
         return
     if absent:
-        yield report.finding(
-            "rdma.devices",
-            bad,
-            f"NCCL_IB_HCA names {', '.join(absent)}, which this node does not have",
-            cause=note,
-            fix=f"its devices: {there}",
-        )
+        what = f"NCCL_IB_HCA names {', '.join(absent)}, which this node does not have"
+        yield report.finding("rdma.devices", bad, what, cause=why, fix=f"its devices: {there}")
     else:
         yield report.finding("rdma.devices", State.OK, there, devices=[port.device for port in fabric.ports])
-    yield from _links(report, fabric, wanted, bad)
-    yield from _gids(report, fabric, wanted, bad)
-
-
-def _links(report: NodeReport, fabric: Fabric, wanted: list[RdmaPort], bad: State) -> Iterator[Finding]:
-    down = [port for port in wanted if port.active is False]
-    slow = [port for port in wanted if port.active and port.rate_gbit is not None and port.rate_gbit < FULL_RATE_GBIT]
-    unread = [port for port in wanted if port.active is None]
-    unused = [port.device for port in fabric.ports if port not in wanted and port.active is False]
-    if down:
-        names = ", ".join(f"{port.device} ({port.netdev or 'no interface'}, cage {port.cage or '?'})" for port in down)
-        yield report.finding(
-            "rdma.link",
-            bad,
-            f"no link: {names}",
-            fix="check the cable at both ends; `ip link set IFACE up` if it is down",
-        )
-    elif unread:
-        yield report.finding("rdma.link", State.UNKNOWN, f"state of {unread[0].device} cannot be read")
-    elif slow:
-        names = ", ".join(f"{port.device} {port.rate_gbit:g} Gb/s" for port in slow)
-        yield report.finding(
-            "rdma.link",
-            State.WARN,
-            f"linked below 200 Gb/s: {names}",
-            fix="a QSFP28 cable, or a switch port left on auto-negotiation: set it to 200G",
-        )
-    elif wanted:
-        yield report.finding("rdma.link", State.OK, ", ".join(f"{p.device} {p.rate_gbit or 0:g} Gb/s" for p in wanted))
-    if unused:
-        yield report.finding("rdma.unused", State.INFO, f"not used: {', '.join(unused)} (down, no cable in the plan)")
-
-
-def _gids(report: NodeReport, fabric: Fabric, wanted: list[RdmaPort], bad: State) -> Iterator[Finding]:
+    pin = settings.nccl_ib_gid_index
+    decision = decide_gid(
+        report.node.rank,
+        fabric.ports,
+        settings.rdma_devices,
+        wanted_address=report.node.fabric_address,
+        wanted_name="WORKER_FABRIC_IPS" if report.node.fabric_address else "",
+        pinned=int(pin) if pin.isdigit() else None,
+    )
     table = [
         {"device": port.device, "index": gid.index, "type": gid.kind, "address": gid.address, "netdev": gid.netdev}
         for port in fabric.ports
         for gid in port.gids
     ]
-    indexes = {port.device: _index(port) for port in wanted if port.active is not False}
-    without = [device for device, index in indexes.items() if index is None]
-    text = ", ".join(f"{device}: {index}" for device, index in indexes.items() if index is not None)
-    pin = report.settings.nccl_ib_gid_index
-    wrong = [
-        f"{device} (is {index})"
-        for device, index in indexes.items()
-        if index is not None and pin not in ("", "-1", str(index))
-    ]
-    if without:
-        fabric_addresses = [f"{a} ({port.device})" for port in fabric.ports for a in port.addresses]
-        yield report.finding(
-            "rdma.gid",
-            bad,
-            f"no RoCE v2 GID with an IPv4 address on {', '.join(without)}",
-            cause="the interface has no IPv4 address; no index is guessed",
-            fix=f"did you mean {', '.join(fabric_addresses)}?"
-            if fabric_addresses
-            else "give the ConnectX interface an address",
-            table=table,
-        )
-    elif wrong:
-        yield report.finding(
-            "rdma.gid",
-            bad,
-            f"pin {pin} is wrong on {', '.join(wrong)}",
-            cause="the index moves when an interface changes",
-            fix="leave NCCL_IB_GID_INDEX empty: it is then read on each node at every serve",
-            table=table,
-        )
-    elif len(set(indexes.values())) > 1:
-        yield report.finding(
-            "rdma.gid",
-            State.WARN,
-            f"the index differs between devices of this rank: {text}",
-            cause="NCCL takes one index a rank",
-            table=table,
-        )
-    elif indexes:
-        yield report.finding("rdma.gid", State.OK, f"rank {report.node.rank}: {text}", table=table)
+    state = State.INFO if off and decision.state is State.FAIL else decision.state
+    what = f"rank {report.node.rank}: {decision.what}"
+    yield report.finding("rdma.gid", state, what, cause=why, fix=decision.fix, index=decision.index, table=table)
 
 
-def _index(port: RdmaPort) -> int | None:
-    return next((index for address in port.addresses if (index := port.gid_index(address)) is not None), None)
+def check_fabric(reports: Sequence[NodeReport]) -> Iterator[Finding]:
+    """rdma.link and its kin, over all nodes: a cable has two ends."""
+    settings = reports[0].settings
+    names = [node.name for node in settings.nodes]
+    plan = fabric_plan(settings.profile.fabric, names, settings.rdma_devices)
+    readings = {each.node.rank: fabric.ports if (fabric := fabric_of(each)) else None for each in reports}
+    by_rank = {each.node.rank: each for each in reports}
+    off = roce_off(settings)
+    for check in (check_links, check_cable_addresses, check_subnets, check_mtu):
+        for row in check(plan, readings):
+            report = by_rank.get(row.rank)
+            if report is None or report.failure is not None:
+                continue  # a dead node has its own row
+            state = State.INFO if off and row.state in (State.FAIL, State.WARN) else row.state
+            cause = "RoCE is turned off in the settings" if off else ""
+            yield report.finding(f"rdma.{row.check}", state, row.what, cause=cause, fix=row.fix)
+
+
+def fabric_of(report: NodeReport) -> Fabric | None:
+    text = report.probe.text("fabric")
+    return None if text is None else parse_fabric(text)
+
+
+def roce_off(settings: Settings) -> bool:
+    return settings.nccl_ib_disable or settings.nccl_net != "IB"
 
 
 def _names(text: str) -> list[str]:
