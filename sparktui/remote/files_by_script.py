@@ -57,6 +57,14 @@ class NodeFiles:
         done = await self._script(_WRITE, values, data, deadline_seconds)
         self._check(done, f"cannot write {path}")
 
+    async def aclose(self) -> None:
+        """End what still waits; a child that is stuck in the kernel is not waited for."""
+        for task in self._waiting.values():
+            task.cancel()
+        if self._waiting:
+            await asyncio.wait(self._waiting.values(), timeout=2)
+        self._waiting.clear()
+
     async def _one_at_a_time(
         self, path: str, start: Callable[[], Awaitable[Completed]], deadline_seconds: float
     ) -> Completed:

@@ -94,7 +94,7 @@ def trust_host_key(line: str, file: Path) -> None:
         ValueError: the line is not one known_hosts entry.
         OSError: the folder cannot be written.
     """
-    if "\n" in line.strip() or well_formed(line).strip() != line.strip():
+    if not line.strip() or "\n" in line.strip() or well_formed(line).strip() != line.strip():
         raise ValueError("not a known_hosts line")
     target = file.resolve()
     target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)

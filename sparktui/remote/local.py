@@ -92,6 +92,7 @@ class LocalLink:
         return self._engine
 
     async def aclose(self) -> None:
+        await self._files.aclose()
         if self._engine is not None:
             await self._engine.aclose()
             self._engine = None

@@ -315,9 +315,10 @@ async def _connect(
             node=node,
             old=known,
         ) from None
-    except asyncssh.KeyExchangeFailed as error:
-        # With a key of another type on file only that type was asked for: look at what the host has now.
-        if known and not any_host_key:
+    except (asyncssh.KeyExchangeFailed, asyncssh.ConnectionLost, ConnectionResetError) as error:
+        # With a key of another type on file only that type was asked for, and sshd may just hang up on that: look at
+        # what the host has now.
+        if known and not any_host_key and not client.offered:
             return await _connect(config, access, tunnel, client, known, node, any_host_key=True)
         raise broken_way(error, config, node=node, seconds=access.connect_seconds) from None
     except asyncssh.DisconnectError as error:
