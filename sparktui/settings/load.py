@@ -63,6 +63,7 @@ def load_settings(
     """
     try:
         data = env_path.read_bytes()
+        mode = env_path.stat().st_mode
     except FileNotFoundError:
         example = (_named(profile) if profile else profile_for(3)).example_file
         raise SettingsError(
@@ -71,7 +72,7 @@ def load_settings(
     except OSError as error:
         raise SettingsError(f"{env_path} cannot be read: {error.strerror}", fix=f"ls -l {env_path}") from error
     text, undecoded = decode_env(data)
-    return parse_settings(
+    settings = parse_settings(
         text,
         env_path=env_path,
         profile=profile,
@@ -80,6 +81,13 @@ def load_settings(
         fit=fit,
         earlier=undecoded,
     )
+    in_file = [name for name in sorted(SECRET_NAMES) if settings.origins[name].startswith("line")]
+    held = [name for name in in_file if getattr(settings, name.lower()) is not None]
+    if not held or not mode & 0o077:
+        return settings
+    reason = f"other users of this machine can read {env_path}, which holds {held[0]}: chmod 600 {env_path}"
+    readable = Problem(0, reason, name=held[0], severity=Severity.WARNING)
+    return settings.model_copy(update={"notices": (*settings.notices, readable)})
 
 
 def parse_settings(
@@ -136,7 +144,7 @@ def parse_settings(
         settings = Settings(**{**fields, **defaults}, **identity, origins=origins)
     problems += [each for each in problems_of(settings, lines) if each.name not in broken]
     if fit is not None and not _errors(problems):
-        problems += fit(settings)
+        problems += [replace(each, line=each.line or lines.get(each.name, 0)) for each in fit(settings)]
     if _errors(problems):
         raise _refused(problems, where)
     return settings.model_copy(update={"notices": tuple(_hide(each) for each in problems)})
