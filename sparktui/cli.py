@@ -82,6 +82,18 @@ def main(argv: Sequence[str] | None = None, given: Parts | None = None, program:
         # The reader (`| head`) has gone; the run has not.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
+    except Exception as error:
+        return _say_error(_unexpected(error), as_json=options.json)
+
+
+def _unexpected(error: Exception) -> SparktuiError:
+    """A mistake of ours: a sentence, and the traceback in a file (0600) instead of on the screen."""
+    import tempfile
+    import traceback
+
+    with tempfile.NamedTemporaryFile("w", prefix="sparktui-traceback-", suffix=".txt", delete=False) as file:
+        file.write("".join(traceback.format_exception(error)))
+    return SparktuiError(f"an error that sparktui does not know ({type(error).__name__})", fix=f"see {file.name}")
 
 
 def _verb(options: argparse.Namespace, given: Parts | None, program: Sequence[str] | None) -> int:

@@ -178,20 +178,30 @@ class Command:
     # verbs that change something
 
     async def _change(self, request: RunRequest, state_dir: Path) -> int:
-        run_dir = self._same_run(request, state_dir)
-        if run_dir is not None:
-            self._say(f"attached to run {run_dir.name}, which is going on")
-            return await self._follow(run_dir)
-        if request.verbs == ("stop",):
-            await self._cancel_holder(state_dir)
+        loop = asyncio.get_running_loop()
+        # From here on, so that a Ctrl-C while the run starts is not lost.
+        interrupts: asyncio.Queue[None] = asyncio.Queue()
+        loop.add_signal_handler(signal.SIGINT, interrupts.put_nowait, None)
         try:
-            run_dir = await starting.start(request, state_dir, program=self._program)
-        except LockHeld:
-            # Somebody may have started just this in the meantime.
-            run_dir = self._same_run(request, state_dir)
-            if run_dir is None:
-                raise
-        return await self._follow(run_dir)
+            return await self._follow(await self._run_for(request, state_dir), interrupts)
+        finally:
+            loop.remove_signal_handler(signal.SIGINT)
+
+    async def _run_for(self, request: RunRequest, state_dir: Path) -> Path:
+        """The folder of the run that does this: a new one, or one that is at it already."""
+        attached = self._same_run(request, state_dir)
+        if attached is None:
+            if request.verbs == ("stop",):
+                await self._cancel_holder(state_dir)
+            try:
+                return await starting.start(request, state_dir, program=self._program)
+            except LockHeld:
+                # Somebody may have started just this in the meantime.
+                attached = self._same_run(request, state_dir)
+                if attached is None:
+                    raise
+        self._say(f"attached to run {attached.name}, which is going on")
+        return attached
 
     def _same_run(self, request: RunRequest, state_dir: Path) -> Path | None:
         """The run that is doing just this already."""
@@ -220,34 +230,30 @@ class Command:
                 node="head",
             )
 
-    async def _follow(self, run_dir: Path) -> int:
+    async def _follow(self, run_dir: Path, interrupts: asyncio.Queue[None]) -> int:
         """Show the run until it ends; its exit status. Ctrl-C cancels it, a second one lets it go on alone."""
-        loop = asyncio.get_running_loop()
-        leave = asyncio.Event()
-        cancelling: list[asyncio.Task[Standing]] = []
-
-        def on_interrupt() -> None:
-            if cancelling:
-                leave.set()
-                return
-            self._say("cancelling the run (Ctrl-C again: leave it going in the background)")
-            cancelling.append(loop.create_task(canceling.cancel(run_dir)))
-
-        loop.add_signal_handler(signal.SIGINT, on_interrupt)
-        following = loop.create_task(self._follow_lines(run_dir))
-        leaving = loop.create_task(leave.wait())
+        following = asyncio.create_task(self._follow_lines(run_dir))
+        leaving = asyncio.create_task(self._hear(run_dir, interrupts))
         try:
             await asyncio.wait({following, leaving}, return_when=asyncio.FIRST_COMPLETED)
             if following.done():
-                status = following.result()
-                return INTERRUPTED if cancelling and status != 0 else status
+                return following.result()
             self._say(f"run {run_dir.name} goes on in the background; `sparktui stop` cancels it")
             return INTERRUPTED
         finally:
-            loop.remove_signal_handler(signal.SIGINT)
-            for task in (following, leaving, *cancelling):
+            for task in (following, leaving):
                 task.cancel()
-            await asyncio.gather(following, leaving, *cancelling, return_exceptions=True)
+            await asyncio.gather(following, leaving, return_exceptions=True)
+
+    async def _hear(self, run_dir: Path, interrupts: asyncio.Queue[None]) -> None:
+        """Cancels the run at the first interrupt, returns at the second."""
+        await interrupts.get()
+        self._say("cancelling the run (Ctrl-C again: leave it going in the background)")
+        cancelling = asyncio.create_task(canceling.cancel(run_dir))
+        try:
+            await interrupts.get()
+        finally:
+            cancelling.cancel()
 
     async def _follow_lines(self, run_dir: Path) -> int:
         status = 1

@@ -29,6 +29,7 @@ from sparktui.events import (
 from sparktui.runs.host_keys import confirm_host_keys
 from sparktui.runs.parts import Parts
 from sparktui.runs.request import RunRequest
+from sparktui.steps.catalog import LOOKS
 
 if TYPE_CHECKING:
     from sparktui.remote.link import NodeLink
@@ -70,7 +71,10 @@ class Execution:
         self._skipped = 0
 
     async def run(self, settings: Settings) -> RunFinished:
-        """Do all verbs, stop at the first that fails; the closing event, not emitted yet. Never raises."""
+        """Do all verbs, stop at the first that fails; the closing event, not emitted yet.
+
+        Raises nothing but BrokenPipeError, when `emit` prints and its reader has left.
+        """
         started = time.monotonic()
         links: tuple[NodeLink, ...] = ()
         try:
@@ -86,6 +90,8 @@ class Execution:
         except asyncio.CancelledError:
             _go_on()
             return RunFinished(INTERRUPTED, "cancelled", fix=self._again())
+        except BrokenPipeError:
+            raise  # the reader of a read-only verb has left
         except Exception as error:
             return self._closing(error, "the run")
         finally:
@@ -128,21 +134,24 @@ class Execution:
 
         try:
             step = self._parts.step(verb)
-            inspection = await step.inspect(context)
-            if inspection.done and verb not in self._request.forced:
-                self._skipped += 1
-                self._emit_all(inspection.findings)
-                finish(Outcome.SKIPPED, inspection.summary)
-                return None
-            if inspection.blocked:
-                self._emit_all(inspection.findings)
-                finish(Outcome.FAILED, inspection.blocked, inspection.fix)
-                return RunFinished(1, f"{verb}: {inspection.blocked}", inspection.fix)
+            if verb not in LOOKS:
+                inspection = await step.inspect(context)
+                if inspection.done and verb not in self._request.forced:
+                    self._skipped += 1
+                    self._emit_all(inspection.findings)
+                    finish(Outcome.SKIPPED, inspection.summary)
+                    return None
+                if inspection.blocked:
+                    self._emit_all(inspection.findings)
+                    finish(Outcome.FAILED, inspection.blocked, inspection.fix)
+                    return RunFinished(1, f"{verb}: {inspection.blocked}", inspection.fix)
             failure = await self._events(step, context)
         except asyncio.CancelledError:
             _go_on()
             finish(Outcome.CANCELLED, "cancelled")
             return RunFinished(INTERRUPTED, f"cancelled during {verb}", fix=self._again())
+        except BrokenPipeError:
+            raise
         except Exception as error:
             closing = self._closing(error, verb)
             finish(Outcome.FAILED, closing.text, closing.fix, closing.node)

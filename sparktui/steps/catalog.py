@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 
 UP = ("doctor", "download", "build", "share", "pack", "serve", "smoke")
 """The chain of `up`, in order."""
+LOOKS = frozenset({"doctor", "status", "talk"})
+"""Steps whose `run()` is the look at the nodes itself; to inspect them first would look twice."""
 STEPS = {
     "doctor": "sparktui.steps.doctor:Doctor",
     "download": "sparktui.steps.download:Download",

@@ -48,6 +48,8 @@ def load_settings(request: RunRequest) -> Any:
     values = dict(line.split("=", 1) for line in path.read_text().splitlines() if line)
     if "BAD" in values:
         raise SettingsError("line 3: BAD is not a setting", fix="remove the line")
+    if "CRASH" in values:
+        raise ZeroDivisionError("of ours")
     secret = values.get("API_KEY", "")
     home = path.parent
     return SimpleNamespace(

@@ -7,6 +7,7 @@ import os
 import pty
 import re
 import select
+import shlex
 import signal
 import subprocess
 import sys
@@ -187,6 +188,19 @@ def test_usage_errors_are_status_2_and_touch_nothing(tmp_path: Path, arguments: 
     assert not (tmp_path / "state").exists()
 
 
+def test_a_mistake_of_ours_is_a_sentence_and_a_file(tmp_path: Path) -> None:
+    write_env(tmp_path, CRASH=1)
+    failed = sparktui(tmp_path, "up")
+    assert failed.returncode == 1
+    found = re.fullmatch(
+        r"an error that sparktui does not know \(ZeroDivisionError\)\n  next: see (\S+)\n", failed.stderr
+    )
+    assert found, failed.stderr
+    kept = Path(found[1])
+    assert "ZeroDivisionError: of ours" in kept.read_text() and kept.stat().st_mode & 0o077 == 0
+    kept.unlink()
+
+
 def test_help_is_short(tmp_path: Path) -> None:
     said = sparktui(tmp_path, "--help")
     assert said.returncode == 0
@@ -255,6 +269,15 @@ def test_a_node_cannot_steer_the_terminal(tmp_path: Path) -> None:
     assert not ESCAPES.search(said.stdout)
 
 
+def test_a_reader_of_doctor_that_leaves_early_is_no_error(tmp_path: Path) -> None:
+    write_env(tmp_path)
+    code = f"cd {tmp_path}; {shlex.join(CLI)} doctor --json | head -n 1"
+    said = subprocess.run(["sh", "-c", code], env=environment(), capture_output=True, text=True, timeout=60, check=True)
+    assert json.loads(said.stdout)["kind"] == "step_started"
+    assert said.stderr == ""
+    assert not (tmp_path / "state").exists()
+
+
 def test_a_reader_that_leaves_early_stops_nothing(tmp_path: Path) -> None:
     write_env(tmp_path, PAUSE="0.01")
     viewer = subprocess.Popen(
@@ -320,6 +343,18 @@ def test_ctrl_c_cancels_the_run_cleanly(tmp_path: Path) -> None:
     assert terminal.wait() == 130
     assert "cancelled during serve" in terminal.text
     assert (tmp_path / "work/cleaned").exists()
+    assert holder(tmp_path / "state") is None
+
+
+def test_ctrl_c_while_the_run_starts_is_not_lost(tmp_path: Path) -> None:
+    write_env(tmp_path, SERVE="wait")
+    terminal = Terminal(tmp_path, "serve")
+    while not list(tmp_path.glob("state/runs/*/process.json")):
+        time.sleep(0.01)
+        terminal._more(0)
+    terminal.type("\x03")
+    assert terminal.wait() == 130
+    assert "cancelled" in terminal.text
     assert holder(tmp_path / "state") is None
 
 

@@ -355,6 +355,13 @@ async def test_u103_no_secret_in_any_file_of_a_run(tmp_path: Path) -> None:
     assert "••••••et" in (run_dir / "journal.jsonl").read_text()
 
 
+def test_u103_all_secret_settings_are_known_to_the_request() -> None:
+    from sparktui.runs.request import SECRET_NAMES
+    from sparktui.settings.model import SECRET_NAMES as OF_SETTINGS
+
+    assert OF_SETTINGS == SECRET_NAMES
+
+
 def test_u103_a_secret_is_not_taken_as_an_override(tmp_path: Path) -> None:
     with pytest.raises(Exception, match="HF_TOKEN is not taken"):
         make_run_folder(tmp_path, RunRequest("/x/.env", ("up",), overrides={"HF_TOKEN": "hf_x"}))
