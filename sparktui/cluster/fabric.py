@@ -318,6 +318,27 @@ def check_mtu(plan: FabricPlan, readings: Readings) -> list[FabricFinding]:
     return found
 
 
+def seen_kind(readings: Readings) -> FabricKind | None:
+    """What the addresses say the fabric is: a subnet that more than two Sparks are in is a switch's (case U42).
+
+    None where too little was read: a node without an answer, or no subnet with two Sparks in it.
+    """
+    if any(ports is None for ports in readings.values()):
+        return None
+    members: dict[ipaddress.IPv4Network, set[int]] = {}
+    for rank, ports in readings.items():
+        for port in ports or ():
+            if port.active:
+                for address in port.addresses:
+                    members.setdefault(_network(address), set()).add(rank)
+    sizes = [len(ranks) for ranks in members.values()]
+    if any(size > 2 for size in sizes):
+        return FabricKind.SWITCH
+    if not any(size == 2 for size in sizes):
+        return None
+    return FabricKind.TRIANGLE if len(readings) == 3 else FabricKind.RING if len(readings) > 3 else None
+
+
 _MTU_FIX = "MTU 9000 on the interface at every end and on the switch; proof: ping -M do -s 8972 to the other end"
 
 

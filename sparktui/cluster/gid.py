@@ -79,6 +79,8 @@ def decide_gid(
     if empty:
         text = f"{empty[0]} has a link and no IPv4-mapped RoCE v2 GID"
         return GidDecision(rank, None, State.FAIL, text, "its interface has no IPv4 address: add one (netplan)", table)
+    if pinned is not None and pinned < 0:
+        return GidDecision(rank, pinned, State.OK, "NCCL chooses the GID itself (NCCL_IB_GID_INDEX=-1)", "", table)
     if pinned is not None:
         wrong = {device: indexes for device, indexes in table.items() if pinned not in indexes}
         if wrong:

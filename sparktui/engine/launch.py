@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
@@ -151,11 +152,16 @@ def launch_specs(
         image: SETTINGS' image when not given.
     """
     pin = settings.nccl_ib_gid_index.strip()
-    pinned = int(pin) if pin.isdecimal() and pin.isascii() else None
+    pinned = int(pin) if re.fullmatch(r"-?[0-9]{1,4}", pin) else None
     return tuple(
         LaunchSpec(node, engine_spec(settings, node, gid_index_by_rank.get(node.rank, pinned), image or settings.image))
         for node in settings.nodes
     )
+
+
+def must_exist(spec: ContainerSpec) -> tuple[str, ...]:
+    """Host paths that the container only reads: Docker would make a missing one as an empty folder and start."""
+    return tuple(mount.source for mount in spec.mounts if mount.read_only and mount.source.startswith("/"))
 
 
 def packer_spec(settings: Settings, node: Node, revision: str, image: str | None = None) -> ContainerSpec:

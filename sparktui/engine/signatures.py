@@ -13,6 +13,7 @@ from sparktui.readings.sglang_log import pieces, split_prefix
 _EXCEPTION = re.compile(r"([A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Exit|Killed))(?:: ?(.*))?")
 _CAPTURE = re.compile(r"capture_one_batch|cuda_graph_runner|Capture [Cc][Uu][Dd][Aa] graph failed|in capture\b")
 _LEFTOVER = re.compile(r"\{(?:\d|any)\}")
+_UP = re.compile(r"The server is fired up and ready to roll!|\[spark\] READY ")
 _MAX_LINE = 4000
 INFORMATION = (
     (
@@ -53,6 +54,8 @@ def explain(
         sps_table_present: state/dspark_sps.json exists; named in a crash of graph capture.
     """
     texts = [split_prefix(piece).text[:_MAX_LINE] for line in lines for piece in pieces(line)]
+    # the engine lists every option by name there, also those whose names look like trouble
+    texts = [text for text in texts if not text.startswith("server_args=")]
     if oom_killed:
         return _OUT_OF_MEMORY
     own, *others = SIGNATURES
@@ -68,14 +71,10 @@ def explain(
     if capture:
         return capture
     exception = last_exception(texts)
-    if exception and exit_code != 0:
+    if exception and exit_code not in (None, 0):
         name, text = exception
-        return Explanation(
-            "traceback",
-            f"the engine stopped with {name}" + (f": {text}" if text else ""),
-            "sparktui logs shows all of it",
-            name,
-        )
+        ended = name + (f": {text}" if text else "")
+        return Explanation("traceback", f"the engine stopped with {ended}", "sparktui logs shows all of it", ended)
     return _from_exit(exit_code)
 
 
@@ -126,8 +125,10 @@ def _graph_capture(texts: Sequence[str], sps_table_present: bool) -> Explanation
 
 
 def last_exception(texts: Sequence[str]) -> tuple[str, str] | None:
-    """Name and text of the last line that ends a traceback."""
+    """Name and text of the last line that ends a traceback; one from before the server was up ended nothing."""
     for text in reversed(texts):
+        if _UP.search(text):
+            return None
         match = _EXCEPTION.fullmatch(text.strip())
         if match:
             return match[1], (match[2] or "").strip()
@@ -141,6 +142,14 @@ _OUT_OF_MEMORY = Explanation(
 )
 _EXITS = {
     0: Explanation("exit.0", "the container ended by itself without an error", "sparktui logs shows its last lines"),
+    70: Explanation(
+        "exit.70",
+        "the overlay could not be installed in an engine process",
+        "sparktui logs shows which part; sparktui build",
+    ),
+    124: Explanation(
+        "exit.124", "the engine was not ready in the time it was given", "sparktui logs; READY_TIMEOUT_S is the limit"
+    ),
     125: Explanation("exit.125", "Docker could not start the container", "sparktui doctor checks this node's Docker"),
     126: Explanation("exit.126", "the image's program cannot be executed", "sparktui build"),
     127: Explanation("exit.127", "the image has no such program", "sparktui build"),

@@ -20,6 +20,7 @@ from sparktui.cluster.fabric import (
     check_mtu,
     check_subnets,
     fabric_plan,
+    seen_kind,
 )
 from sparktui.cluster.gid import decide_gid, index_by_rank
 from sparktui.cluster.profile import FabricKind
@@ -194,6 +195,20 @@ def test_u30_a_low_mtu_warns_and_a_different_one_across_a_cable_fails_with_both_
     assert "4096 at head port 0 and 1024 at worker1 port 1" in failed.what
     assert "ping -M do -s 8972" in failed.fix
     assert State.WARN in [each.state for each in found]
+
+
+def test_u42_a_subnet_with_more_than_two_sparks_is_a_switch() -> None:
+    switched = {rank: node(f"10.0.22.{rank + 1}", "", **downs("p1")) for rank in range(4)}
+    ring = {rank: node(f"10.0.{rank}.1", f"10.0.{(rank - 1) % 4}.2") for rank in range(4)}
+    assert seen_kind(switched) is FabricKind.SWITCH
+    assert seen_kind(ring) is FabricKind.RING
+    assert seen_kind(triangle()) is FabricKind.TRIANGLE
+    assert seen_kind({**triangle(), 1: None}) is None
+    assert seen_kind({rank: node("", "") for rank in range(3)}) is None
+
+
+def test_a_pin_of_minus_one_leaves_the_choice_to_nccl() -> None:
+    assert decide_gid(0, triangle()[0], DEVICES, pinned=-1).index == -1
 
 
 def test_u23_a_pin_that_is_wrong_on_one_device_names_device_and_index() -> None:

@@ -14,7 +14,7 @@ import pytest
 
 from sparktui.cluster.container import OWNER_LABEL, SPEC_LABEL
 from sparktui.engine.environment import extra_environment
-from sparktui.engine.launch import engine_spec, launch_specs, packer_spec, spec_hash
+from sparktui.engine.launch import engine_spec, launch_specs, must_exist, packer_spec, spec_hash
 from sparktui.errors import SettingsError, StepFailed
 from sparktui.settings import Settings, parse_settings
 
@@ -208,3 +208,15 @@ def test_the_packer_reads_the_checkpoint_and_has_neither_gpu_nor_network() -> No
     assert argv[-6:] == ["--rank", "2", "--tp", "3", "--revision", "1bae0e1" + "0" * 33]
     assert not spec.gpus_all and not spec.privileged and spec.network == "none"
     assert spec.mounts[0].read_only
+
+
+def test_files_that_docker_would_otherwise_make_as_folders_are_listed() -> None:
+    head, worker, *_ = launch_specs(settings_of(RING, "four-ring", API_KEY="topsecretkey"), GIDS)
+    assert "/srv/nccl-ring/libnccl.so.2" in must_exist(worker.container)
+    assert "/srv/sparktui/state-tp4/api-key" in must_exist(head.container)
+    assert "dsv41-weights" not in must_exist(worker.container)
+
+
+def test_a_pinned_gid_counts_where_none_was_read_and_minus_one_lets_nccl_choose() -> None:
+    specs = launch_specs(settings_of(THREE, "three", NCCL_IB_GID_INDEX="-1"), {1: 5})
+    assert [each.container.environment["NCCL_IB_GID_INDEX"] for each in specs] == ["-1", "5", "-1"]

@@ -262,3 +262,28 @@ def test_any_text_is_explained_or_not_but_never_raises(
 @given(st.sampled_from(CASES), st.text(max_size=50), st.integers(0, 300))
 def test_a_failure_text_cut_short_never_raises(case: tuple[str, str, str], noise: str, length: int) -> None:
     explain([noise + case[1][:length]], 1, False)
+
+
+def test_the_engines_list_of_its_options_is_no_failure() -> None:
+    line = "[2026-11-29 17:29:03] server_args={'watchdog_timeout': 1800.0, 'x': 'Watchdog timeout, NV_ERR_NO_MEMORY'}"
+    assert explain([line], None, None) is None
+
+
+def test_a_harmless_traceback_of_a_container_that_runs_is_not_its_end() -> None:
+    lines = [
+        "Traceback (most recent call last):",
+        "requests.exceptions.ConnectionError: refused",
+        "Uvicorn running on x",
+    ]
+    assert explain(lines, None, None) is None
+    assert explain(lines, 1, False) is not None
+
+
+def test_a_traceback_from_before_the_server_was_up_is_not_why_it_ended() -> None:
+    lines = [
+        "requests.exceptions.ConnectionError: refused",
+        "The server is fired up and ready to roll!",
+        "Decode batch, x",
+    ]
+    found = explain(lines, 139, False)
+    assert found is not None and found.id == "exit.139"
