@@ -48,7 +48,7 @@ class Command:
         self._options = options
         self._parts = given or product()
         self._program = program or starting.PROGRAM
-        self._printer = Printer()
+        self._printer = Printer(bare=options.verb if options.verb in ("status", "talk", "plan") else "")
         self._seq = 0
         self._mask: Callable[[str], str] = str
         # Somebody at a terminal can be asked; a pipe, a script or an agent cannot.

@@ -128,8 +128,12 @@ def _row(state: State, node: str, check: str, what: str) -> str:
 class Printer:
     """Prints events as they come. On a terminal progress is one line that changes; elsewhere a line now and then."""
 
-    def __init__(self, out: TextIO | None = None, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, out: TextIO | None = None, clock: Callable[[], float] = time.monotonic, *, bare: str = ""
+    ) -> None:
+        """`bare` names the verb of a mere look (status, talk): its rows are printed and nothing around them."""
         self._out = out or sys.stdout
+        self._bare = bare
         self._clock = clock
         self._tty = self._out.isatty()
         self._progress: dict[tuple[str, str], str] = {}
@@ -141,6 +145,11 @@ class Printer:
         if isinstance(event, Progress):
             self._on_progress(event)
             return
+        if self._bare and self._is_frame(event):
+            return
+        if self._bare == "talk" and isinstance(event, Note) and event.state is State.INFO:
+            self.lines([plain(event.text)])  # to copy
+            return
         if isinstance(event, StepStarted | StepFinished):
             self._progress.clear()
         if isinstance(event, StepFinished):
@@ -150,6 +159,12 @@ class Printer:
             self.lines(closing_lines(event, self._steps))
         else:
             self.lines(lines_of(event))
+
+    @staticmethod
+    def _is_frame(event: Event) -> bool:
+        return isinstance(event, StepStarted | StepFinished) or (
+            isinstance(event, RunFinished) and event.exit_status == 0
+        )
 
     def lines(self, lines: list[str]) -> None:
         self._wipe()

@@ -165,13 +165,15 @@ class Execution:
     async def _events(self, step: Step, context: Context) -> RunFinished | None:
         """Run the step; the closing event when its own rows say that it failed."""
         failed: list[Finding] = []
+        unreached: list[Finding] = []
         broken: list[NodeOutcome] = []
         events = step.run(context)
         try:
             async for event in events:
                 self._emit(event)
-                if isinstance(event, Finding) and event.state is State.FAIL:
-                    failed.append(event)
+                if isinstance(event, Finding):
+                    failed += [event] if event.state is State.FAIL else []
+                    unreached += [event] if event.data.get("unreachable") else []
                 elif isinstance(event, NodeOutcome) and event.outcome is Outcome.FAILED:
                     broken.append(event)
         finally:
@@ -181,11 +183,13 @@ class Execution:
         if failed:
             first = failed[0]
             more = f" (and {len(failed) - 1} more)" if len(failed) > 1 else ""
-            status = 3 if any(each.data.get("unreachable") for each in failed) else 1
             cause = f": {first.cause}" if first.cause else ""
-            return RunFinished(status, f"{first.what}{cause}{more}", first.fix, first.node)
+            return RunFinished(3 if unreached else 1, f"{first.what}{cause}{more}", first.fix, first.node)
+        if unreached:
+            return RunFinished(3, unreached[0].what, unreached[0].fix, unreached[0].node)
         if broken:
-            return RunFinished(1, broken[0].text or "did not finish", "", broken[0].node)
+            again = f"see what is there: sparktui status, then: sparktui {step.name}"
+            return RunFinished(1, broken[0].text or "did not finish", again, broken[0].node)
         return None
 
     def _emit_all(self, findings: tuple[Finding, ...]) -> None:

@@ -123,8 +123,14 @@ class Check(FileStep):
             yield Finding(
                 self.name, "disk.model", "worker1", State.FAIL, "3 GiB free", "the disk is full", "free 200 GiB"
             )
+        if self.name == "talk":
+            yield Note(self.name, "head", f"curl -H 'x: {context.settings.mask('y')}' http://head:8888")
         if kind == "unreachable":
             raise NodeUnreachable("no answer on port 22", fix="is it on?", node="worker1")
+        if kind == "unseen":
+            yield Finding(
+                self.name, "rank", "worker1", State.UNKNOWN, "no answer", fix="ping", data={"unreachable": True}
+            )
         if kind == "escape":
             yield Note(self.name, "head", "\x1b[2Jcleared\x9b31m")
 

@@ -254,6 +254,22 @@ def test_u104_dry_run_prints_the_commands_masked_and_does_nothing(tmp_path: Path
     assert not (tmp_path / "state").exists()
 
 
+def test_a_look_is_its_rows_and_nothing_around_them(tmp_path: Path) -> None:
+    write_env(tmp_path)
+    assert sparktui(tmp_path, "status").stdout.splitlines() == [
+        "INFO    head     no run yet",
+        "OK      head     ssh.login                this machine",
+    ]
+    assert sparktui(tmp_path, "talk").stdout.splitlines()[-1] == "curl -H 'x: y' http://head:8888"
+
+
+def test_a_node_that_was_not_seen_is_status_3(tmp_path: Path) -> None:
+    write_env(tmp_path, DOCTOR="unseen")
+    said = sparktui(tmp_path, "status")
+    assert said.returncode == 3
+    assert said.stdout.splitlines()[-2:] == ["worker1: no answer", "  next: ping"]
+
+
 def test_what_the_settings_warn_about_is_said_once_where_it_matters(tmp_path: Path) -> None:
     write_env(tmp_path, NOTICE=1)
     warning = "WARN    head     line 7: nobody knows this name"
