@@ -184,6 +184,8 @@ class Transfer:
                 ended, _ = await asyncio.wait({listener}, timeout=self._pace.tick_seconds)
                 while not said.empty():
                     event = said.get_nowait()
+                    if event.name == "done":
+                        continue
                     if event.name == "begun":
                         moved = time.monotonic()  # its own start is no stall of the line
                     else:

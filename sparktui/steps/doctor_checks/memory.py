@@ -85,4 +85,6 @@ def _split(memory: Memory, gpu: int | None) -> dict[str, int]:
     cache, free, total = memory.page_cache_bytes, memory.free_bytes, memory.total_bytes
     if gpu is None or cache is None or free is None or total is None:
         return {}
+    # nvidia-smi answers a moment later than the kernel: its figure may not push the sum over the total.
+    gpu = min(gpu, max(total - cache - free, 0))
     return {"GPU processes": gpu, "page cache": cache, "other": max(total - gpu - cache - free, 0), "free": free}
