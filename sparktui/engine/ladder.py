@@ -14,6 +14,7 @@ from sparktui.engine.phases import GRAPH_BAR, LOAD_BEGIN, LOAD_END, SHARDS, Phas
 from sparktui.readings.sglang_log import figure, pieces, split_prefix
 
 KEPT_LINES = 40
+KEPT_CHARACTERS = 2000
 LATE_SECONDS = 60.0
 STUCK_SECONDS = 120.0
 IDLE_CPU_PERCENT = 5.0
@@ -120,7 +121,7 @@ class RankBoot:
         """One line of the container's log; never raises, whatever it holds."""
         boot = self
         for piece in pieces(raw):
-            boot = boot._line(piece, at_seconds)
+            boot = boot._line(piece[:KEPT_CHARACTERS], at_seconds)
         return boot
 
     def _line(self, line: str, at_seconds: float) -> RankBoot:

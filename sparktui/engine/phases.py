@@ -54,7 +54,7 @@ _PATTERNS = (
         Phase.SERVER,
         re.compile(r"Dummy health check server started|INFO:\s+Started server process|Uvicorn running on "),
     ),
-    (Phase.GRAPHS, re.compile(r"Capture .*CUDA graph begin\.|Running FlashInfer autotune|Capturing batches \(")),
+    (Phase.GRAPHS, re.compile(r"Capture .{0,80}CUDA graph begin\.|Running FlashInfer autotune|Capturing batches \(")),
     (
         Phase.KV_POOL,
         re.compile(r"DSV4 memory calculation: |DSV4 pool sizes: |KV Cache is allocated\.|Memory pool end\."),
@@ -68,7 +68,7 @@ SHARDS = re.compile(
     r"(?:Multi-thread loading shards|Loading safetensors checkpoint shards):"
     r"\s+\d{1,3}% Completed \| (\d{1,6})/(\d{1,6})"
 )
-GRAPH_BAR = re.compile(r"Capturing batches \(bs=(\d{1,5})\b.*?\|\s*(\d{1,5})/(\d{1,5}) \[")
+GRAPH_BAR = re.compile(r"Capturing batches \(bs=(\d{1,5})\b.{0,200}?\|\s*(\d{1,5})/(\d{1,5}) \[")
 _READY_PAIR = re.compile(r"(\w+)=(\S+)")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -14,7 +15,9 @@ _EXCEPTION = re.compile(r"([A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Exit|Kill
 _CAPTURE = re.compile(r"capture_one_batch|cuda_graph_runner|Capture [Cc][Uu][Dd][Aa] graph failed|in capture\b")
 _LEFTOVER = re.compile(r"\{(?:\d|any)\}")
 _UP = re.compile(r"The server is fired up and ready to roll!|\[spark\] READY ")
-_MAX_LINE = 4000
+# more than any cause needs; keeps an odd log from costing seconds
+_MAX_LINE = 1000
+_MAX_LINES = 300
 INFORMATION = (
     (
         re.compile(r"FlashInfer autotune: per-rank caches disagree"),
@@ -53,7 +56,8 @@ def explain(
         oom_killed: Docker's own flag.
         sps_table_present: state/dspark_sps.json exists; named in a crash of graph capture.
     """
-    texts = [split_prefix(piece).text[:_MAX_LINE] for line in lines for piece in pieces(line)]
+    last = deque(lines, maxlen=_MAX_LINES)
+    texts = [split_prefix(piece).text[:_MAX_LINE] for line in last for piece in pieces(line)][-_MAX_LINES:]
     # the engine lists every option by name there, also those whose names look like trouble
     texts = [text for text in texts if not text.startswith("server_args=")]
     if oom_killed:

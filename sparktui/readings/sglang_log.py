@@ -11,7 +11,7 @@ _PREFIX = re.compile(
 )
 _TP = re.compile(r"\bTP(\d{1,4})\b")
 _BATCH = re.compile(r"(Prefill|Decode) batch(?: \[\d{1,18}\])?[,.] ?(.*)", re.DOTALL)
-_FIELD = re.compile(r"(?P<name>[#A-Za-z][^:,]*?): (?P<value>[^,]+?)\s*(?:,|$)")
+_FIELD = re.compile(r"(?P<name>[#A-Za-z][^:,]{0,60}?): (?P<value>[^,]{1,60}?)\s*(?:,|$)")
 
 
 @dataclass(frozen=True, slots=True)
