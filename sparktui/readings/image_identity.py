@@ -13,6 +13,7 @@ from typing import Any
 
 OVERLAY_LABEL = "sparktui.overlay"
 BASE_LABEL = "sparktui.base"
+NFS_LABEL = "sparktui.nfs"
 _CONFIG_KEYS = ("Env", "Entrypoint", "Cmd", "Labels", "WorkingDir", "User", "ExposedPorts", "Volumes", "Healthcheck")
 
 
@@ -25,6 +26,7 @@ class ImageIdentity:
         layers: the uncompressed layers' digests, bottom first.
         overlay: hash of the overlay that it was built from; empty where the label lacks.
         base: the base image, with its digest.
+        nfs: which exporter's programs it holds: kernel, ganesha, both, none.
     """
 
     content: str
@@ -32,6 +34,7 @@ class ImageIdentity:
     architecture: str
     overlay: str
     base: str
+    nfs: str
     size_bytes: int
 
 
@@ -50,5 +53,6 @@ def image_identity(plain: Mapping[str, Any]) -> ImageIdentity:
         architecture=architecture,
         overlay=str(labels.get(OVERLAY_LABEL) or ""),
         base=str(labels.get(BASE_LABEL) or ""),
+        nfs=str(labels.get(NFS_LABEL) or ""),
         size_bytes=int(plain.get("Size") or 0),
     )

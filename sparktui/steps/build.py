@@ -20,7 +20,8 @@ from sparktui.events import (
     Question,
     State,
 )
-from sparktui.readings.image_identity import BASE_LABEL, ImageIdentity
+from sparktui.readings.image_identity import BASE_LABEL, NFS_LABEL, ImageIdentity
+from sparktui.readings.sglang_log import pieces
 from sparktui.remote import images
 from sparktui.remote.docker import DOCKER_SOCKET
 from sparktui.remote.link import NodeLink
@@ -109,7 +110,7 @@ class Build:
         builders = [
             link
             for link in (context.links if everywhere else (context.head,))
-            if not _built(found[link.node.name].image, base, wanted)
+            if not _built(found[link.node.name].image, settings, base, wanted)
         ]
         async for event in merged([_build_on(link, settings, base, wanted, overlay) for link in builders]):
             yield event
@@ -154,16 +155,26 @@ def build_argv(settings: Settings, base: str, overlay_hash: str, build_context: 
     """The classic builder's command; BuildKit would give other layers on each node."""
     argv = ["env", "DOCKER_BUILDKIT=0", *DOCKER, "build", "--tag", settings.image, "--force-rm"]
     argv += ["--build-arg", f"BASE={base}", "--build-arg", f"OVERLAY_HASH={overlay_hash}"]
+    argv += ["--build-arg", f"NFS={exporter_programs(settings)}"]
     for pair in settings.build_args:
         argv += ["--build-arg", pair]
-    argv += ["--label", f"{BASE_LABEL}={base}"]
+    argv += ["--label", f"{BASE_LABEL}={base}", "--label", f"{NFS_LABEL}={exporter_programs(settings)}"]
     if settings.build_dockerfile:
         argv += ["--file", str(settings.home_dir / settings.build_dockerfile)]
     return [*argv, build_context]
 
 
-def _built(image: ImageIdentity | None, base: str, wanted: str) -> bool:
-    return image is not None and image.overlay == wanted and image.base == base
+def exporter_programs(settings: Settings) -> str:
+    """Which exporter the image must hold: none where nothing is exported."""
+    return settings.nfs_server if settings.nfs_share else "none"
+
+
+def _built(image: ImageIdentity | None, settings: Settings, base: str, wanted: str) -> bool:
+    return (
+        image is not None
+        and (image.overlay, image.base) == (wanted, base)
+        and image.nfs in (exporter_programs(settings), "both")
+    )
 
 
 def _finding(settings: Settings, found: Found, head: ImageIdentity | None, wanted: str) -> Finding:
@@ -184,6 +195,8 @@ def _finding(settings: Settings, found: Found, head: ImageIdentity | None, wante
         )
     if found.image.base != settings.base_reference:
         return row(State.WARN, f"built on {found.image.base or 'an unknown base'}", again)
+    if not _built(found.image, settings, settings.base_reference, wanted):
+        return row(State.WARN, f"built without the exporter's programs ({exporter_programs(settings)})", again)
     if settings.build_on == "head" and head is not None and found.image.content != head.content:
         return row(State.WARN, f"image {found.image.content} differs from the head's {head.content}", again)
     return row(State.OK, f"image {found.image.content}")
@@ -229,7 +242,7 @@ async def _build_on(link: NodeLink, settings: Settings, base: str, wanted: str, 
             said = (ended.stderr or ended.stdout).strip().splitlines()[-1:]
             raise StepFailed(f"the build failed: {' '.join(said)}", fix="look at the lines above", node=node)
     built = await images.look(link, settings.image)
-    if built is None or not _built(built, base, wanted):
+    if built is None or not _built(built, settings, base, wanted):
         raise StepFailed(f"the build left no image {settings.image} of this overlay", fix="sparktui build", node=node)
     yield NodeOutcome(STEP, node, Outcome.DONE, f"image {built.content} built")
 
@@ -249,7 +262,8 @@ async def _followed(link: NodeLink, argv: list[str], silent_seconds: int, failed
                 raise StepFailed(
                     f"{failed}: no word for {silent_seconds} s", fix="look at the node's network", node=link.node.name
                 ) from None
-            yield LogLine(STEP, link.node.name, last)
+            for piece in pieces(last):
+                yield LogLine(STEP, link.node.name, piece)
     except RemoteCommandFailed as error:
         said = (error.stderr.strip() or last).splitlines()[-1:]
         raise StepFailed(f"{failed}: {' '.join(said)}", fix="look at the lines above", node=link.node.name) from error
