@@ -29,7 +29,7 @@ def memory(settings: Settings) -> Iterator[Found]:
 
 
 def _expandable(text: str) -> bool:
-    return re.search(r"expandable_segments['\"]?\s*[:=]\s*['\"]?(true|1)\b", text, re.IGNORECASE) is not None
+    return re.search(r"expandable_segments['\"]?\s*[:=]\s*['\"]?true\b", text, re.IGNORECASE) is not None
 
 
 def adapters(settings: Settings) -> Iterator[Found]:

@@ -211,6 +211,8 @@ def test_u103_an_open_api_is_told_and_a_key_is_shown_as_dots_and_two_characters(
     assert got.mask("key=correct-horse token=hf_abcdefgh") == "key=••••••se token=••••••gh"
     assert "it" not in got.mask("it's me")
     assert "me" not in got.mask("sshpass -p 'it'\"'\"'s me'").replace("••••••me", "")
+    nested = read(THREE_SPARKS + "API_KEY=opensesame\nHF_TOKEN=opensesame-too\n")
+    assert nested.mask("opensesame-too opensesame") == "••••••oo ••••••me", "a secret inside another hides the whole"
     for text in (repr(got), str(got), got.model_dump_json(exclude={"profile"})):
         assert "correct-horse" not in text
         assert "hf_abcdefgh" not in text
