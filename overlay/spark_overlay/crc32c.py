@@ -1,10 +1,10 @@
 """CRC32C (Castagnoli, as in iSCSI and the CPU instructions of ARMv8 and SSE4.2), one page at a time or many at once.
 
-`crc32c(b"123456789") == 0xE3069283`. `crc32c_pages` is the same function over the rows of an array, without a loop over bytes:
-a page is a polynomial over GF(2) in y = x^32 with one coefficient a word. Castagnoli's polynomial divides
-x^266 + x^143 + x^121 + x^88 + x^71 + 1 (found by search), hence also the same sum in y: a leading word may be replaced by five XORs
-further down, which is plain vector work. The last 266 words are halved nine times: the first half, multiplied by a
-constant (two table look-ups), folds onto the second.
+`crc32c(b"123456789") == 0xE3069283`. `crc32c_pages` is the same function over the rows of an array, without a loop over
+bytes: a page is a polynomial over GF(2) in y = x^32 with one coefficient a word. Castagnoli's polynomial divides x^266
++ x^143 + x^121 + x^88 + x^71 + 1 (found by search), hence also the same sum in y: a leading word may be replaced by
+five XORs further down, which is plain vector work. The last 266 words are halved nine times: the first half, multiplied
+by a constant (two table look-ups), folds onto the second.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The engine's main process: SGLang's own launcher, with the key set on the arguments instead of in argv.
 
-Started by `spark_overlay.entry`; its arguments are those of `sglang.launch_server`. SGLang's children import this module again
-under another name, so nothing happens at import.
+Started by `spark_overlay.entry`; its arguments are those of `sglang.launch_server`. SGLang's children import this
+module again under another name, so nothing happens at import.
 """
 
 from __future__ import annotations

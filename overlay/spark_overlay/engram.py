@@ -38,7 +38,9 @@ def _pack(options: argparse.Namespace) -> int:
     open_jobs = []
     for job in jobs:
         if engram_pack.is_done(job):
-            report({"event": "skipped", "layer": job.header.layer, "file": str(job.path), "bytes": job.header.file_bytes})
+            report(
+                {"event": "skipped", "layer": job.header.layer, "file": str(job.path), "bytes": job.header.file_bytes}
+            )
         else:
             open_jobs.append(job)
     if open_jobs:
@@ -95,9 +97,17 @@ def main(argv: list[str] | None = None) -> int:
     except FileError as error:
         report({"event": "error", "what": error.what, "fix": error.fix})
     except LayoutError as error:
-        report({"event": "error", "what": str(error), "fix": "compare config.json with the checkpoint's own, then pack again"})
+        report(
+            {
+                "event": "error",
+                "what": str(error),
+                "fix": "compare config.json with the checkpoint's own, then pack again",
+            }
+        )
     except OSError as error:
-        report({"event": "error", "what": str(error), "fix": "check the disk and the share of this node, then pack again"})
+        report(
+            {"event": "error", "what": str(error), "fix": "check the disk and the share of this node, then pack again"}
+        )
     return 1
 
 

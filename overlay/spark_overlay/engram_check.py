@@ -19,7 +19,8 @@ def describe(path: Path) -> dict[str, Any]:
         header = parse_header(file.read(HEADER_BYTES), str(path))
     return {
         "file": str(path), "version": 2, "layer": header.layer, "rank": header.rank, "tp": header.tp,
-        "row_lo": header.row_lo, "row_hi": header.row_hi, "total_rows": header.total_rows, "row_bytes": header.row_bytes,
+        "row_lo": header.row_lo, "row_hi": header.row_hi, "total_rows": header.total_rows,
+        "row_bytes": header.row_bytes,
         "rows_per_page": header.rows_per_page, "pages": header.pages, "by_columns": header.by_columns,
         "column_lo": header.column_lo, "column_hi": header.column_hi, "column_bounds": list(header.bounds),
         "revision": header.revision, "fingerprint": header.fingerprint.hex(),
@@ -29,9 +30,10 @@ def describe(path: Path) -> dict[str, Any]:
 
 
 def check(path: Path, source: Path | None, sample: int | None) -> dict[str, Any]:
-    """Verifies `path`: every page, or `sample` random ones; with `source`, also their rows against the checkpoint, byte for byte.
+    """Verifies `path`: every page, or `sample` random ones; with `source`, also their rows byte for byte.
 
-    Returns {"file", "pages", "bad_pages", "bad_rows", "first_bad", "source"}. Raises FileError for a wrong length, header or checkpoint.
+    Returns {"file", "pages", "bad_pages", "bad_rows", "first_bad", "source"}. Raises FileError for a wrong length,
+    header or checkpoint.
     """
     handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:

@@ -19,9 +19,10 @@ Header, 4,096 bytes:
        200  u64 * n  column bounds of the table, first 0, last its rows
       4092  u32      CRC32C of bytes 0-4091
 
-Page p, 4,096 bytes at 4096 * (1 + p): 15 rows of 264 bytes (weights, then scales; unused slots of the last page are zero), at 3960
-u64 the page number p, zeros, at 4092 u32 the CRC32C of bytes 0-4091. With other row sizes the number follows the last whole slot
-in the same way: rows a page = (4096 - 16) // row bytes. Row r is slot (r - first) % 15 of page (r - first) // 15. No row crosses a page.
+Page p, 4,096 bytes at 4096 * (1 + p): 15 rows of 264 bytes (weights, then scales; unused slots of the last page are
+zero), at 3960 u64 the page number p, zeros, at 4092 u32 the CRC32C of bytes 0-4091. With other row sizes the number
+follows the last whole slot in the same way: rows a page = (4096 - 16) // row bytes. Row r is slot (r - first) % 15 of
+page (r - first) // 15. No row crosses a page.
 """
 
 from __future__ import annotations
@@ -113,7 +114,9 @@ class Header:
         return body + struct.pack("<I", crc32c(body))
 
     def difference(self, other: Header) -> str | None:
-        """In words, the first thing in which `other` (a file found) differs from this header (the one wanted); None if nothing."""
+        """In words, the first thing in which `other` (a file found) differs from this header (the one wanted); None if
+        nothing.
+        """
         for label, mine, theirs in (
             ("layer", self.layer, other.layer),
             ("tp", self.tp, other.tp),
@@ -137,7 +140,7 @@ def parse_header(data: bytes, name: str) -> Header:
     remove = f"pack again after moving {name} away"
     if data[:8] == OLD_MAGIC:
         raise FileError(
-            f"{name} is a version 1 file (magic DSV1EN41): equal-row shards, which SGLang 0.5.23 does not use at TP 3 or 4",
+            f"{name} is an old file (magic DSV1EN41): equal-row shards, which SGLang 0.5.23 does not use",
             remove,
         )
     if data[:8] != MAGIC:
@@ -147,8 +150,9 @@ def parse_header(data: bytes, name: str) -> Header:
     if struct.unpack_from("<I", data, CRC_OFFSET)[0] != crc32c(data[:CRC_OFFSET]):
         raise FileError(f"{name}: the header's checksum is wrong", remove)
     fields = _FIXED.unpack_from(data)
-    (_, version, header_bytes, layer, rank, tp, row_bytes, weight_bytes, scale_bytes, page_bytes, rows_per_page) = fields[:11]
-    (row_lo, row_hi, total_rows, pages, column_lo, column_hi, columns, flags, revision, fingerprint, count, _) = fields[11:]
+    shape, place = fields[:11], fields[11:]
+    _, version, header_bytes, layer, rank, tp, row_bytes, weight_bytes, scale_bytes, page_bytes, rows_per_page = shape
+    row_lo, row_hi, total_rows, pages, column_lo, column_hi, columns, flags, revision, fingerprint, count, _ = place
     if version != VERSION or header_bytes != HEADER_BYTES or page_bytes != PAGE_BYTES or not 2 <= count <= MAX_BOUNDS:
         raise FileError(f"{name} has layout version {version}, this program reads version {VERSION}", remove)
     header = Header(

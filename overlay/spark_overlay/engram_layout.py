@@ -1,8 +1,9 @@
 """Which rows of an Engram table belong to which rank: SGLang 0.5.23's own rule, in plain Python.
 
-A table has one column (a contiguous run of rows) for each n-gram order and hash head; a column's length is a prime. The primes are
-drawn upwards from `engram_vocab_size - 1`, none used twice, in the order layer, n-gram order, head. The sums must equal
-the config's `engram_num_embeddings`. Source: `sglang/srt/layers/engram.py` (EngramLayout, shard_range); a test compares the two.
+A table has one column (a contiguous run of rows) for each n-gram order and hash head; a column's length is a prime. The
+primes are drawn upwards from `engram_vocab_size - 1`, none used twice, in the order layer, n-gram order, head. The sums
+must equal the config's `engram_num_embeddings`. Source: `sglang/srt/layers/engram.py` (EngramLayout, shard_range); a
+test compares the two.
 """
 
 from __future__ import annotations
@@ -21,7 +22,9 @@ class LayoutError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class RowRange:
-    """Rows [lo, hi) of a table, made of the columns [column_lo, column_hi) or, when by_columns is False, of equal parts."""
+    """Rows [lo, hi) of a table, made of the columns [column_lo, column_hi) or, when by_columns is False, of equal
+    parts.
+    """
 
     lo: int
     hi: int
@@ -36,7 +39,9 @@ class RowRange:
 
 @dataclass(frozen=True, slots=True)
 class EngramLayout:
-    """The Engram tables of a checkpoint. `bounds[i]` are layer `layer_ids[i]`'s column bounds, first 0, last its row count."""
+    """The Engram tables of a checkpoint. `bounds[i]` are layer `layer_ids[i]`'s column bounds, first 0, last its row
+    count.
+    """
 
     layer_ids: tuple[int, ...]
     bounds: tuple[tuple[int, ...], ...]
@@ -81,7 +86,7 @@ def _is_prime(number: int) -> bool:
 
 
 def layout_from_config(config: Mapping[str, Any]) -> EngramLayout | None:
-    """The layout from a parsed config.json (fields at its top or under `text_config`); None when it names no Engram layer.
+    """The layout from a parsed config.json (fields at its top or under `text_config`); None without an Engram layer.
 
     Raises LayoutError when the prime sums differ from `engram_num_embeddings`.
     """
@@ -115,10 +120,10 @@ def layout_from_config(config: Mapping[str, Any]) -> EngramLayout | None:
                 used.add(number)
                 layer_bounds.append(layer_bounds[-1] + number)
         bounds.append(tuple(layer_bounds))
-    for layer, rows, layer_bounds in zip(layer_ids, expected, bounds, strict=True):
-        if layer_bounds[-1] != rows:
+    for layer, rows, found in zip(layer_ids, expected, bounds, strict=True):
+        if found[-1] != rows:
             raise LayoutError(
-                f"config.json: layer {layer} has engram_num_embeddings {rows}, its primes add up to {layer_bounds[-1]}"
+                f"config.json: layer {layer} has engram_num_embeddings {rows}, its primes add up to {found[-1]}"
             )
     return EngramLayout(layer_ids, tuple(bounds), head_dim)
 

@@ -1,8 +1,9 @@
 """Packing: one layer's rows of one rank from the checkpoint into a version 2 file.
 
-Pages are written in order into `NAME.partial`, made durable every 256 MiB, and the file is renamed when complete. How far an interrupted
-packing came is read from the partial file itself: its length, less whatever of the last 512 MiB does not verify. The page cache is
-dropped behind reads and writes: on a Spark it is the GPU's memory. Blocks of 8 MiB, at most six in flight: under 300 MB.
+Pages are written in order into `NAME.partial`, made durable every 256 MiB, and the file is renamed when complete. How
+far an interrupted packing came is read from the partial file itself: its length, less whatever of the last 512 MiB does
+not verify. The page cache is dropped behind reads and writes: on a Spark it is the GPU's memory. Blocks of 8 MiB, at
+most six in flight: under 300 MB.
 """
 
 from __future__ import annotations
@@ -64,7 +65,9 @@ def plan(folder: Path, out: Path, layout: EngramLayout, rank: int, tp: int, revi
 
 
 def is_done(job: Job) -> bool:
-    """True for a good file in place, False for none. A file that is not the wanted one is a FileError: it is never overwritten."""
+    """True for a good file in place, False for none. A file that is not the wanted one is a FileError: it is never
+    overwritten.
+    """
     try:
         handle = os.open(job.path, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -105,7 +108,9 @@ def check_space(jobs: list[Job], out: Path) -> None:
 
 
 def pages_kept(job: Job, handle: int) -> int:
-    """How many leading pages of the open partial file are good; 0 when it belongs to another checkpoint, rank or layout."""
+    """How many leading pages of the open partial file are good; 0 when it belongs to another checkpoint, rank or
+    layout.
+    """
     try:
         found = parse_header(os.pread(handle, HEADER_BYTES, 0), str(job.partial))
     except FileError:
@@ -153,7 +158,7 @@ def pack(job: Job, report: Report) -> None:
         _copy(job, handle, kept, report)
         os.fsync(handle)
         os.posix_fadvise(handle, 0, 0, os.POSIX_FADV_DONTNEED)
-        os.rename(job.partial, job.path)
+        job.partial.rename(job.path)
         folder = os.open(job.path.parent, os.O_RDONLY | os.O_DIRECTORY)
         try:
             os.fsync(folder)

@@ -1,12 +1,13 @@
 """The container's entry point: `python3 -u -S -m spark_overlay.entry run|args|nfs`.
 
-`run` validates the environment, writes STATE_PATH/launch.json (no secret), starts the engine and watches it. On rank 0 it then waits
-for /health, warms up and prints the one line that sparktui waits for:
+`run` validates the environment, writes STATE_PATH/launch.json (no secret), starts the engine and watches it. On rank 0
+it then waits for /health, warms up and prints the one line that sparktui waits for:
 
     [spark] READY rank=0 port=8888 model=NAME max_total_num_tokens=N warmup_batch=N boot_seconds=S
 
-Every other line of ours starts with `[spark] ` too. `args --print` only shows the engine's command. `nfs` is the weights' exporter.
-Exit status of `run`: the engine's; 2 when the environment was refused; 124 when the engine was not ready in READY_TIMEOUT_S.
+Every other line of ours starts with `[spark] ` too. `args --print` only shows the engine's command. `nfs` is the
+weights' exporter. Exit status of `run`: the engine's; 2 when the environment was refused; 124 when the engine was not
+ready in READY_TIMEOUT_S.
 """
 
 from __future__ import annotations
@@ -34,11 +35,12 @@ POLL_SECONDS = 2.0
 HEALTH_SECONDS = 25.0
 _SECRET_WORDS = ("KEY", "TOKEN", "SECRET", "PASS")
 _SHOWN_PREFIXES = ("NCCL_", "GLOO_", "SGLANG_", "DSV41_", "DSPARK_", "CUDA_", "PYTORCH_", "B12X_", "SPARK_")
-_SHOWN_NAMES = frozenset(
-    "MODEL_PATH STATE_PATH SERVER_PORT HOST HOST_IP NODE_RANK NNODES TP_SIZE EP_SIZE DIST_INIT_ADDR CONTEXT_LENGTH "
-    "MEM_FRACTION_STATIC MAX_RUNNING_REQUESTS MAX_TOTAL_TOKENS CHUNKED_PREFILL_SIZE CUDA_GRAPH_MAX_BS_DECODE SPEC_ALGO "
-    "OFFLOAD_MODE SERVED_MODEL_NAME READY_TIMEOUT_S WARMUP EXTRA_SGLANG_ARGS".split()
-)
+_SHOWN_NAMES = frozenset({
+    "MODEL_PATH", "STATE_PATH", "SERVER_PORT", "HOST", "HOST_IP", "NODE_RANK", "NNODES", "TP_SIZE", "EP_SIZE",
+    "DIST_INIT_ADDR", "CONTEXT_LENGTH", "MEM_FRACTION_STATIC", "MAX_RUNNING_REQUESTS", "MAX_TOTAL_TOKENS",
+    "CHUNKED_PREFILL_SIZE", "CUDA_GRAPH_MAX_BS_DECODE", "SPEC_ALGO", "OFFLOAD_MODE", "SERVED_MODEL_NAME",
+    "READY_TIMEOUT_S", "WARMUP", "EXTRA_SGLANG_ARGS",
+})  # fmt: skip
 
 
 def say(text: str) -> None:

@@ -1,4 +1,5 @@
-"""The API key: read from a 0600 file, put into SGLang's arguments in the engine's own process, and kept out of every log line.
+"""The API key: read from a 0600 file, put into SGLang's arguments in the engine's own process, and kept out of every
+log line.
 
 It never stands in argv, in the environment or in launch.json; API_KEY_FILE holds only the path.
 """
@@ -34,18 +35,22 @@ def read_key(path: str | None) -> str | None:
         handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError as error:
         raise KeyFileError(f"API_KEY_FILE {path} cannot be read: {error.strerror}", "mount the key file") from error
-    with open(handle, encoding="utf-8", errors="replace") as file:
+    with os.fdopen(handle, encoding="utf-8", errors="replace") as file:
         mode = os.fstat(handle).st_mode
         if not stat.S_ISREG(mode) or mode & 0o077:
             raise KeyFileError(f"API_KEY_FILE {path} is readable by others", f"chmod 600 {path} on the host")
         key = file.read(4097).strip()
     if not key or len(key) > 4096 or not key.isascii() or not key.isprintable() or " " in key:
-        raise KeyFileError(f"API_KEY_FILE {path} holds no usable key", "write one line of printable ASCII without spaces")
+        raise KeyFileError(
+            f"API_KEY_FILE {path} holds no usable key", "write one line of printable ASCII without spaces"
+        )
     return key
 
 
 def masker(key: str) -> Callable[[str], str]:
-    """A function that replaces every spelling of `key` (as it is, as Python repr, as JSON) by the mask and its last 2 characters."""
+    """A function that replaces every spelling of `key` (as it is, as Python repr, as JSON) by the mask and its last 2
+    characters.
+    """
     shown = MASK + key[-2:] if len(key) >= _PLAIN_MIN else MASK
     spellings = sorted({key, repr(key)[1:-1], json.dumps(key)[1:-1]}, key=len, reverse=True)
 
@@ -65,7 +70,9 @@ def masker(key: str) -> Callable[[str], str]:
 
 
 def mask_log_records(key: str) -> None:
-    """Every record that Python's logging makes in this process from now on has the key masked, whatever handler prints it."""
+    """Every record that Python's logging makes in this process from now on has the key masked, whatever handler prints
+    it.
+    """
     mask = masker(key)
     make = logging.getLogRecordFactory()
 

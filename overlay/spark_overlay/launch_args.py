@@ -3,7 +3,8 @@
 `build(environment)` gives our defaults merged with EXTRA_SGLANG_ARGS (split like a shell would):
 
 - a flag given there replaces that flag of ours, all others of ours stay;
-- `--no-FLAG` there removes FLAG of ours (and is passed on where SGLang knows `--no-FLAG` itself, as for bounded replay);
+- `--no-FLAG` there removes FLAG of ours (and is passed on where SGLang knows `--no-FLAG` itself, as for bounded
+replay);
 - `--json-model-override-args` is merged key by key, so that TP padding survives;
 - flags that sparktui must know (ranks, ports, the key) are refused there: they have settings of their own.
 
@@ -133,7 +134,7 @@ def build(
     model_config: Mapping[str, Any] | None = None,
     file_exists: Callable[[str], bool] = lambda path: False,
 ) -> Launch:
-    """The argument list for this rank. `model_config` is the parsed config.json where at hand (it sharpens the TP check).
+    """The argument list for this rank. `model_config`: the parsed config.json where at hand (for the TP check).
 
     Raises LaunchError with all problems.
     """
@@ -251,7 +252,9 @@ def _speculation(env: _Environment, warnings: list[str], file_exists: Callable[[
     if algorithm.lower() in _OFF:
         return []
     if algorithm.upper() != "DSPARK":
-        env.problems.append(Problem(f"SPEC_ALGO={algorithm}: this model has DSPARK only", "write SPEC_ALGO=DSPARK or off"))
+        env.problems.append(
+            Problem(f"SPEC_ALGO={algorithm}: this model has DSPARK only", "write SPEC_ALGO=DSPARK or off")
+        )
     block = env.number("DSPARK_BLOCK_SIZE", 5, 1, 16)
     flags: list[Flag] = [
         ("--speculative-algorithm", ("DSPARK",)),
@@ -280,9 +283,9 @@ def _check_padding(env: _Environment, model_config: Mapping[str, Any] | None) ->
         return
     text = model_config.get("text_config")
     fields = {**(text if isinstance(text, Mapping) else {}), **model_config}
-    tp, padded = env.number("TP_SIZE", 1, 1, 64) or 1, env.text("DSV41_TP_PAD") == "1"
+    tp, padded = env.number("TP_SIZE", None, 1, 64), env.text("DSV41_TP_PAD") == "1"
     heads = fields.get("num_attention_heads")
-    if not isinstance(heads, int):
+    if tp is None or not isinstance(heads, int):
         return
     if heads % tp and not padded:
         env.problems.append(Problem(f"{heads} heads do not divide by TP_SIZE={tp}", "write DSV41_TP_PAD=1"))

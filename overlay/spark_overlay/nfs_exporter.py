@@ -1,9 +1,10 @@
 """The weights' exporter: `python3 -u -S -m spark_overlay.entry nfs`, in the foreground, until stopped.
 
-Environment: NFS_CLIENTS (addresses, networks), NFS_SERVER (kernel or ganesha), NFS_PORT (2049), NFS_EXPORT (/export), STATE_PATH (/state).
-Prints `[spark] NFS READY port=2049 server=kernel` once an NFSv4 NULL call is answered. Kernel: one server lives in a kernel's network
-namespace and outlives a killed container, so STATE_PATH/nfs-exporter.json remembers that it is ours in this boot; a foreign one is left
-alone and refused. Exit status: 0 stopped · 1 it failed · 2 the environment was refused.
+Environment: NFS_CLIENTS (addresses, networks), NFS_SERVER (kernel or ganesha), NFS_PORT (2049), NFS_EXPORT (/export),
+STATE_PATH (/state). Prints `[spark] NFS READY port=2049 server=kernel` once an NFSv4 NULL call is answered. Kernel: one
+server lives in a kernel's network namespace and outlives a killed container, so STATE_PATH/nfs-exporter.json remembers
+that it is ours in this boot; a foreign one is left alone and refused. Exit status: 0 stopped · 1 it failed · 2 the
+environment was refused.
 """
 
 from __future__ import annotations
@@ -108,8 +109,10 @@ def _supervise(plan: Plan, argv: list[str]) -> int:
     daemon = Supervisor(argv, dict(os.environ), grace_seconds=10)
     code = daemon.run(tick)
     asked = bool(daemon.stopped_by) and (not state or daemon.stopped_by != state[0])
-    say(f"NFS exporter ended{' after ' + daemon.stopped_by if daemon.stopped_by else ''}, code={0 if asked else code or 1}")
-    return 0 if asked else code or 1
+    code = 0 if asked else code or 1
+    why = f" after {daemon.stopped_by}" if daemon.stopped_by else ""
+    say(f"NFS exporter ended{why}, code={code}")
+    return code
 
 
 def _program(name: str, fix: str) -> str:

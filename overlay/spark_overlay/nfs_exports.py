@@ -1,7 +1,8 @@
 """What the exporter is told, as text: /etc/exports for the kernel's server, a configuration for nfs-ganesha. Pure.
 
-Read-only, NFSv4 only, the folder itself as the root, for the named clients alone. Root is not squashed: a checkpoint downloaded with
-a tight umask must be readable by the engine, which is root in its container, and nothing can be written anyway.
+Read-only, NFSv4 only, the folder itself as the root, for the named clients alone. Root is not squashed: a checkpoint
+downloaded with a tight umask must be readable by the engine, which is root in its container, and nothing can be written
+anyway.
 """
 
 from __future__ import annotations

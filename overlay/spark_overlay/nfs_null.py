@@ -1,4 +1,5 @@
-"""Does an NFSv4 server answer? One RPC NULL call over TCP (RFC 5531, program 100003, version 4, procedure 0), no rpcbind, no mount.
+"""Does an NFSv4 server answer? One RPC NULL call over TCP (RFC 5531, program 100003, version 4, procedure 0), no
+rpcbind, no mount.
 
 `python3 -S -m spark_overlay.nfs_null [HOST [PORT]]` exits 0 or 1: the exporter's health check.
 """
@@ -18,7 +19,9 @@ _LAST_FRAGMENT = 0x80000000
 
 
 def null_call(host: str, port: int, seconds: float) -> None:
-    """Returns when the server accepted the call. Raises OSError (refused, timed out) or ValueError (it answered, but not so)."""
+    """Returns when the server accepted the call. Raises OSError (refused, timed out) or ValueError (it answered, but
+    not so).
+    """
     end = time.monotonic() + seconds
     with socket.create_connection((host, port), timeout=seconds) as connection:
         connection.sendall(struct.pack(">I", _LAST_FRAGMENT | len(_CALL)) + _CALL)

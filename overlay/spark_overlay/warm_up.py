@@ -1,7 +1,7 @@
 """Warm-up after the first healthy answer: prompts of growing length, then one full batch whose text is looked at.
 
-The engine compiles kernels at first use, so the first real user would wait for them. A batch that comes back as other than Latin prose is
-the sign of corrupted batch decoding: reported loudly, never fatal.
+The engine compiles kernels at first use, so the first real user would wait for them. A batch that comes back as other
+than Latin prose is the sign of corrupted batch decoding: reported loudly, never fatal.
 """
 
 from __future__ import annotations
@@ -19,10 +19,19 @@ BATCH_TOKENS = 48
 ASCII_SHARE = 0.7
 REQUEST_SECONDS = 900.0
 _WORDS = (
-    "river", "stone", "garden", "window", "letter", "winter", "market", "island", "paper", "engine", "morning", "silver",
-    "harbour", "candle", "valley", "number", "sister", "bridge", "orange", "thunder", "pocket", "summer", "mirror", "travel",
+    "river", "stone", "garden", "window", "letter", "winter", "market", "island", "paper", "engine", "morning",
+    "harbour", "candle", "valley", "number", "sister", "bridge", "orange", "thunder", "pocket", "summer", "mirror",
 )  # fmt: skip
-_TOPICS = ("the sea", "a mountain path", "an old library", "rain in a city", "a night train", "bread", "a clock", "bees")
+_TOPICS = (
+    "the sea",
+    "a mountain path",
+    "an old library",
+    "rain in a city",
+    "a night train",
+    "bread",
+    "a clock",
+    "bees",
+)
 _FOREIGN = ("CJK", "HANGUL", "HIRAGANA", "KATAKANA")
 
 
@@ -99,7 +108,7 @@ class WarmUp:
 
 
 def prompt_of(words: int) -> str:
-    return "Repeat the last word. " + " ".join(_WORDS[at * 7 % len(_WORDS)] for at in range(words))
+    return "Repeat the last word. " + " ".join(_WORDS[at * 5 % len(_WORDS)] for at in range(words))
 
 
 def looks_like_prose(text: str) -> str | None:
@@ -134,7 +143,9 @@ def warm_up(server: Server, batch: int, context: int, end: float, words: tuple[i
     def one(number: int) -> str | None:
         topic = _TOPICS[number % len(_TOPICS)]
         try:
-            return looks_like_prose(server.complete(f"Write three plain English sentences about {topic}.", BATCH_TOKENS, left()))
+            return looks_like_prose(
+                server.complete(f"Write three plain English sentences about {topic}.", BATCH_TOKENS, left())
+            )
         except RequestFailed as error:
             return str(error)
 

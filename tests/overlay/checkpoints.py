@@ -1,4 +1,6 @@
-"""A small checkpoint folder with real Engram tensors (shape and naming of the real one, random bytes), written without torch."""
+"""A small checkpoint folder with real Engram tensors (shape and naming of the real one, random bytes), written without
+torch.
+"""
 
 from __future__ import annotations
 
