@@ -10,13 +10,13 @@ import asyncio
 import contextlib
 import shutil
 import tempfile
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import asyncssh
 
-from sparktui.errors import DockerUnavailable, NodeUnreachable
+from sparktui.errors import DockerUnavailable, NodeUnreachable, SparktuiError
 from sparktui.remote.docker import SocketEngine
 from sparktui.remote.docker_access import ACCESS_PROBE, explain_refusal, read_access
 from sparktui.remote.posix_script import frame_pipe
@@ -24,8 +24,11 @@ from sparktui.remote.script_streams import PipeOutput
 from sparktui.remote.ssh_login import Entered, enter
 
 if TYPE_CHECKING:
+    import docker
+
     from sparktui.remote.ssh import SshLink
 
+T = TypeVar("T")
 _OPEN_SECONDS = 10.0
 _CHUNK_BYTES = 65536
 _DIAL_THREADS = 3
@@ -46,8 +49,33 @@ class TunnelledEngine(SocketEngine):
         **options: Any,
     ) -> None:
         super().__init__(link, socket, remote_socket=remote_socket, **options)
-        self.connection, self.way = entered.connection, way
+        self._ssh, self.connection, self.way = link, entered.connection, way
         self._on_close = on_close
+
+    async def call(self, work: Callable[[docker.DockerClient], T], *, deadline_seconds: float) -> T:
+        if not self.connection.is_closed():
+            return await super().call(work, deadline_seconds=deadline_seconds)
+        # Whoever holds this engine goes on over the link's next connection.
+        return await (await self._ssh.docker()).call(work, deadline_seconds=deadline_seconds)
+
+    async def explain(self, error: str) -> SparktuiError:
+        if self.connection.is_closed():
+            return NodeUnreachable(
+                "the connection was lost while Docker was asked",
+                fix="run the same command again; it connects anew",
+                node=self._ssh.node.name,
+            )
+        return await super().explain(error)
+
+    async def lines(
+        self, container: str, *, since_seconds: float | None, tail: int | None, follow: bool
+    ) -> AsyncIterator[str]:
+        if self.connection.is_closed():
+            lines = (await self._ssh.docker()).lines(container, since_seconds=since_seconds, tail=tail, follow=follow)
+        else:
+            lines = super().lines(container, since_seconds=since_seconds, tail=tail, follow=follow)
+        async for line in lines:
+            yield line
 
     async def aclose(self) -> None:
         await super().aclose()

@@ -63,7 +63,11 @@ class NodeLink(Protocol):
     node: Node
 
     async def run(self, argv: Sequence[str], *, deadline_seconds: float, stdin: bytes = b"") -> Completed:
-        """Run one command by argv (quoted once, here); a non-zero status is a result, not an error."""
+        """Run one command by argv (quoted once, here); a non-zero status is a result, not an error.
+
+        Here and in the calls below the command sees LC_ALL=C, DOCKER_HOST = the node's system socket, the sbin folders on
+        PATH; what it leaves in the background ends with it.
+        """
         ...
 
     async def script(self, text: str, *, deadline_seconds: float, values: Mapping[str, str] | None = None) -> Completed:
@@ -78,7 +82,11 @@ class NodeLink(Protocol):
         ...
 
     def pipe(self, argv: Sequence[str]) -> AbstractAsyncContextManager[Any]:
-        """A running command with `stdin.write(bytes)`, `stdin.drain()`, `stdin.write_eof()`, `wait()`: for bulk."""
+        """A running command for bulk: `stdin.write(bytes)`, `stdin.drain()`, `stdin.write_eof()`, `stdout.read(n)`,
+        `wait()` -> Completed (with the end of its stderr).
+
+        Only its closed pipes end it, so use it for what reads stdin or writes stdout (docker load, docker save).
+        """
         ...
 
     async def read_file(self, path: str, *, deadline_seconds: float) -> bytes | None:

@@ -26,20 +26,24 @@ class LocalLink:
     def __init__(self, node: Node, *, docker_socket: str = DOCKER_SOCKET) -> None:
         self.node = node
         self._docker_socket = docker_socket
+        # Every docker command gets an explicit choice: the user's DOCKER_HOST or context may be another daemon.
+        self._exports = {"DOCKER_HOST": f"unix://{docker_socket}", "DOCKER_CONTEXT": ""}
         self._engine: SocketEngine | None = None
         self._files = NodeFiles(node.name, self._script)
 
     async def run(self, argv: Sequence[str], *, deadline_seconds: float, stdin: bytes = b"") -> Completed:
         return await self._framed(
-            frame(command_text(argv), data=stdin, deadline_seconds=deadline_seconds), tuple(argv), deadline_seconds
+            frame(command_text(argv), data=stdin, deadline_seconds=deadline_seconds, exports=self._exports),
+            tuple(argv),
+            deadline_seconds,
         )
 
     async def script(self, text: str, *, deadline_seconds: float, values: Mapping[str, str] | None = None) -> Completed:
-        framed = frame(text, values=values, deadline_seconds=deadline_seconds)
+        framed = frame(text, values=values, deadline_seconds=deadline_seconds, exports=self._exports)
         return await self._framed(framed, ("/bin/sh",), deadline_seconds)
 
     async def _script(self, text: str, values: dict[str, str], data: bytes, deadline_seconds: float) -> Completed:
-        framed = frame(text, values=values, data=data, deadline_seconds=deadline_seconds)
+        framed = frame(text, values=values, data=data, deadline_seconds=deadline_seconds, exports=self._exports)
         return await self._framed(framed, ("/bin/sh",), deadline_seconds)
 
     async def _framed(self, framed: Framed, argv: tuple[str, ...], deadline_seconds: float) -> Completed:
@@ -52,7 +56,7 @@ class LocalLink:
         return completed(answer, argv, node=self.node.name)
 
     async def lines(self, argv: Sequence[str]) -> AsyncIterator[str]:
-        framed = frame(command_text(argv), deadline_seconds=None)
+        framed = frame(command_text(argv), deadline_seconds=None, exports=self._exports)
         async with _child(framed) as child:
             assert child.stdout and child.stderr and child.stdin
             beat = asyncio.create_task(heartbeat(child.stdin))
@@ -71,7 +75,7 @@ class LocalLink:
 
     @asynccontextmanager
     async def pipe(self, argv: Sequence[str]) -> AsyncIterator[Pipe]:
-        framed = frame_pipe(argv)
+        framed = frame_pipe(argv, exports=self._exports)
         async with _child(framed) as child:
             assert child.stdout and child.stderr and child.stdin
             pipe = Pipe(tuple(argv), child.stdin, child.stdout, child.stderr, framed.marker, child.wait)

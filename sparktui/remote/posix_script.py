@@ -43,6 +43,7 @@ D=$(head -c @DATA_BYTES@ <&3)
 PATH=$PATH:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 LC_ALL=C
 export PATH LC_ALL
+@EXPORTS@
 printf '\\n%s-begin\\n' "$M"
 printf '\\n%s-begin\\n' "$M" >&2
 ( trap '' TERM HUP PIPE
@@ -106,6 +107,10 @@ def assignments(values: Mapping[str, str]) -> str:
     return "".join(f"{name}={shlex.quote(value)}\n" for name, value in values.items())
 
 
+def exported(values: Mapping[str, str]) -> str:
+    return assignments(values) + "".join(f"export {name}\n" for name in values)
+
+
 def command_text(argv: Sequence[str]) -> str:
     """One command as sh text, quoted once."""
     if not argv or any("\0" in each for each in argv):
@@ -119,9 +124,17 @@ def launcher(bytes_on_stdin: int) -> str:
 
 
 def frame(
-    text: str, *, values: Mapping[str, str] | None = None, data: bytes = b"", deadline_seconds: float | None
+    text: str,
+    *,
+    values: Mapping[str, str] | None = None,
+    data: bytes = b"",
+    deadline_seconds: float | None,
+    exports: Mapping[str, str] | None = None,
 ) -> Framed:
-    """Wrap a script. Without a deadline it is a stream: it lives as long as heartbeats arrive."""
+    """Wrap a script. Without a deadline it is a stream: it lives as long as heartbeats arrive.
+
+    `exports` become environment variables of everything in it.
+    """
     marker = f"sparktui-{secrets.token_hex(12)}"
     payload = f"{assignments(values or {})}{text}\n#{marker}".encode()
     encoded = base64.b64encode(data)
@@ -134,16 +147,17 @@ def frame(
         .replace("@DATA_BYTES@", str(len(encoded)))
         .replace("@WATCH@", watch)
         .replace("@DEADLINE@", ending)
+        .replace("@EXPORTS@", exported(exports or {}))
         .replace("@PAYLOAD@", _FED if data else _PLAIN)
     ).encode()
     return Framed(launcher(len(supervisor)), supervisor + payload + encoded, marker)
 
 
-def frame_pipe(argv: Sequence[str]) -> Framed:
+def frame_pipe(argv: Sequence[str], *, exports: Mapping[str, str] | None = None) -> Framed:
     """Wrap a bulk command: what is written after `stdin` is the command's own; its output follows a begin marker."""
     marker = f"sparktui-{secrets.token_hex(12)}"
     path = "PATH=$PATH:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin\nexport PATH"
-    text = f"{path}\nprintf '\\n%s-begin\\n' {marker}\n{command_text(argv)}"
+    text = f"{path}\n{exported(exports or {})}\nprintf '\\n%s-begin\\n' {marker}\n{command_text(argv)}"
     body = f"sparktui_run() {{\n{text}}}\nsparktui_run\n".encode()
     return Framed(launcher(len(body)), body, marker)
 

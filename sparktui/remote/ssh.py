@@ -11,7 +11,7 @@ from typing import Any
 import asyncssh
 
 from sparktui.cluster.node import Node
-from sparktui.errors import DeadlineExceeded, NodeUnreachable
+from sparktui.errors import DeadlineExceeded, HostKeyChanged, HostKeyUnknown, NodeUnreachable, RemoteCommandFailed
 from sparktui.remote.docker import DOCKER_SOCKET
 from sparktui.remote.docker_tunnel import TunnelledEngine, open_engine
 from sparktui.remote.files_by_script import NodeFiles
@@ -25,6 +25,8 @@ SESSIONS = 6
 """Commands at once; sshd refuses the eleventh session of a connection (MaxSessions)."""
 STREAMS = 3
 """Followed outputs and bulk pipes at once; with the idle session this makes ten."""
+_SLOW_SECONDS = 2.0
+_REMEMBER_SECONDS = 5.0
 
 
 class SshLink:
@@ -33,8 +35,12 @@ class SshLink:
     def __init__(self, node: Node, access: SshAccess, *, docker_socket: str = DOCKER_SOCKET) -> None:
         self.node, self.access = node, access
         self._docker_socket = docker_socket
+        # Every docker command gets an explicit choice: the user's DOCKER_HOST or context may be another daemon.
+        self._exports = {"DOCKER_HOST": f"unix://{docker_socket}", "DOCKER_CONTEXT": ""}
         self._entering: asyncio.Task[Entered] | None = None
         self._entered: Entered | None = None
+        # A node that was silent just now is not waited for again by each of ten questions.
+        self._silent: tuple[float, NodeUnreachable] | None = None
         self._sessions = asyncio.Semaphore(SESSIONS)
         self._streams = asyncio.Semaphore(STREAMS)
         self._engine: TunnelledEngine | None = None
@@ -51,6 +57,8 @@ class SshLink:
         """The open connection; callers that come together share one attempt."""
         if self._entered is not None and not self._entered.connection.is_closed():
             return self._entered
+        if self._silent is not None and asyncio.get_running_loop().time() < self._silent[0]:
+            raise self._silent[1]
         if self._entering is None or self._entering.done():
             self._entering = asyncio.create_task(self._enter())
         task = self._entering
@@ -64,7 +72,14 @@ class SshLink:
     async def _enter(self) -> Entered:
         if self._entered is not None:
             await self._entered.close()
-        self._entered = await enter(self.node, self.access)
+        clock = asyncio.get_running_loop().time
+        started, self._silent = clock(), None
+        try:
+            self._entered = await enter(self.node, self.access)
+        except NodeUnreachable as error:
+            if clock() - started > _SLOW_SECONDS and not isinstance(error, HostKeyUnknown | HostKeyChanged):
+                self._silent = (clock() + _REMEMBER_SECONDS, error)
+            raise
         return self._entered
 
     async def _open(self, command: str) -> asyncssh.SSHClientProcess[bytes]:
@@ -97,15 +112,15 @@ class SshLink:
     # -- NodeLink -----------------------------------------------------------------------------------------------
 
     async def run(self, argv: Sequence[str], *, deadline_seconds: float, stdin: bytes = b"") -> Completed:
-        framed = frame(command_text(argv), data=stdin, deadline_seconds=deadline_seconds)
+        framed = frame(command_text(argv), data=stdin, deadline_seconds=deadline_seconds, exports=self._exports)
         return await self._framed(framed, tuple(argv), deadline_seconds)
 
     async def script(self, text: str, *, deadline_seconds: float, values: Mapping[str, str] | None = None) -> Completed:
-        framed = frame(text, values=values, deadline_seconds=deadline_seconds)
+        framed = frame(text, values=values, deadline_seconds=deadline_seconds, exports=self._exports)
         return await self._framed(framed, ("/bin/sh",), deadline_seconds)
 
     async def _script(self, text: str, values: dict[str, str], data: bytes, deadline_seconds: float) -> Completed:
-        framed = frame(text, values=values, data=data, deadline_seconds=deadline_seconds)
+        framed = frame(text, values=values, data=data, deadline_seconds=deadline_seconds, exports=self._exports)
         return await self._framed(framed, ("/bin/sh",), deadline_seconds)
 
     async def _framed(self, framed: Framed, argv: tuple[str, ...], deadline_seconds: float) -> Completed:
@@ -137,7 +152,7 @@ class SshLink:
             process.close()
 
     async def lines(self, argv: Sequence[str]) -> AsyncIterator[str]:
-        framed = frame(command_text(argv), deadline_seconds=None)
+        framed = frame(command_text(argv), deadline_seconds=None, exports=self._exports)
         await self.entered()
         async with self._stream_slot(argv[0]), self._session(framed) as process:
             beat = asyncio.create_task(_heartbeat(process.stdin))
@@ -153,12 +168,16 @@ class SshLink:
                     yield line
             except (asyncssh.Error, OSError) as error:
                 raise self._lost(error) from None
+            except RemoteCommandFailed as error:
+                if error.exit_status_remote == -1 and self._is_gone():
+                    raise self._lost(ConnectionError(f"{argv[0]} was being followed")) from None
+                raise
             finally:
                 beat.cancel()
 
     @asynccontextmanager
     async def pipe(self, argv: Sequence[str]) -> AsyncIterator[Pipe]:
-        framed = frame_pipe(argv)
+        framed = frame_pipe(argv, exports=self._exports)
         await self.entered()
         async with self._stream_slot(argv[0]), self._session(framed) as process:
 

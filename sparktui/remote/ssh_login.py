@@ -239,7 +239,7 @@ async def _offer_all(
     known: list[KnownHost],
 ) -> tuple[_Offering, asyncssh.SSHClientConnection, list[Tried]]:
     """Offer every key, a few a connection (sshd counts failures), the password on the last one."""
-    tried, left = list(found.unusable), list(found.candidates)
+    tried, left, every = list(found.unusable), list(found.candidates), tuple(found.candidates)
     while True:
         now, left = left[:ATTEMPTS_A_CONNECTION], left[ATTEMPTS_A_CONNECTION:]
         client = _Offering(now, access.password if not left else None)
@@ -251,11 +251,14 @@ async def _offer_all(
             left = (client.left if isinstance(error, _TooManyTries) and asked else []) + left
             if left and asked:
                 continue
+            if access.password is not None and not client.password_used:
+                left = []  # keys are not allowed at all, or all of them are refused: the password's turn
+                continue
             methods = await _allowed_methods(config, access, tunnel, known)
             offered = {each.name for each in tried}
             tried += [
                 Tried(each.name, each.found_by, "not asked for", each.fingerprint)
-                for each in found.candidates
+                for each in every
                 if each.name not in offered
             ]
             raise refused_login(

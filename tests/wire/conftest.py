@@ -58,17 +58,17 @@ async def wire(tmp_path: Path) -> AsyncIterator[Wire]:
 
 
 @pytest.fixture
-def login_user(request: pytest.FixtureRequest) -> Iterator[Callable[[str, str], TemporaryUser]]:
+def login_user(request: pytest.FixtureRequest) -> Iterator[Callable[..., TemporaryUser]]:
     """Makes a real account with a login shell; removed with the test."""
     made: list[TemporaryUser] = []
     # Not below tmp_path: other accounts may not enter root's temporary folder.
     base = Path("/var/tmp") / f"sparktui-wire-{id(request):x}"
 
-    def make(name: str, shell: str) -> TemporaryUser:
+    def make(name: str, shell: str, **options: str) -> TemporaryUser:
         if shutil.which(shell) is None:
             pytest.skip(f"{shell} is not installed")
         base.mkdir(mode=0o755, exist_ok=True)
-        made.append(TemporaryUser(name, shutil.which(shell) or shell, base / name))
+        made.append(TemporaryUser(name, shutil.which(shell) or shell, base / name, **options))
         return made[-1]
 
     yield make

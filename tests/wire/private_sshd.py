@@ -127,11 +127,21 @@ class PrivateSshd:
 class TemporaryUser:
     """A login of its own with a given shell and home; removed again."""
 
-    def __init__(self, name: str, shell: str, home: Path) -> None:
+    def __init__(self, name: str, shell: str, home: Path, *, password_hash: str = "*") -> None:
         self.name, self.home = name, home
         home.mkdir(parents=True, exist_ok=True)
         subprocess.run(["userdel", name], check=False, capture_output=True)
-        command = ["useradd", "--no-create-home", "--home-dir", str(home), "--shell", shell, "--password", "*", name]
+        command = [
+            "useradd",
+            "--no-create-home",
+            "--home-dir",
+            str(home),
+            "--shell",
+            shell,
+            "--password",
+            password_hash,
+            name,
+        ]
         subprocess.run(command, check=True, timeout=30, capture_output=True)
         shutil.chown(home, name)
 

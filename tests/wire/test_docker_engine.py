@@ -127,6 +127,8 @@ async def test_after_a_lost_connection_docker_is_opened_again(wire: Wire, docker
     first = await link.docker()
     (await link.entered()).connection.abort()
     await asyncio.sleep(0.2)
+    # Whoever still holds the first one goes on as well.
+    assert await first.call(lambda client: client.ping(), deadline_seconds=30)
     again = await link.docker()
     assert again is not first
     assert await again.call(lambda client: client.ping(), deadline_seconds=30)
@@ -137,7 +139,7 @@ async def test_after_a_lost_connection_docker_is_opened_again(wire: Wire, docker
 
 @pytest.mark.parametrize("forwarding", ["yes", "no"])
 async def test_u12_no_permission_is_not_absence_and_an_older_session_is_its_own_text(
-    wire: Wire, login_user: Callable[[str, str], TemporaryUser], forwarding: str
+    wire: Wire, login_user: Callable[..., TemporaryUser], forwarding: str
 ) -> None:
     user = login_user("sparkplain", "bash")
     folder = user.home.parent / "run"

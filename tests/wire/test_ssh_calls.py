@@ -51,9 +51,7 @@ def tagged_sleep() -> tuple[str, list[str]]:
     return tag, ["sleep", tag]
 
 
-async def test_u08_the_same_probe_from_four_login_shells(
-    wire: Wire, login_user: Callable[[str, str], TemporaryUser]
-) -> None:
+async def test_u08_the_same_probe_from_four_login_shells(wire: Wire, login_user: Callable[..., TemporaryUser]) -> None:
     daemon = wire.sshd(key=wire.key())
     answers = {}
     for shell in ("bash", "fish", "tcsh", "zsh"):
@@ -73,7 +71,7 @@ async def test_u08_the_same_probe_from_four_login_shells(
 
 
 async def test_u09_a_banner_is_counted_and_kept_out_of_the_payload(
-    wire: Wire, login_user: Callable[[str, str], TemporaryUser]
+    wire: Wire, login_user: Callable[..., TemporaryUser]
 ) -> None:
     daemon = wire.sshd(key=wire.key())
     user = login_user("sparknoisy", "zsh")
@@ -88,7 +86,7 @@ async def test_u09_a_banner_is_counted_and_kept_out_of_the_payload(
 
 
 async def test_u10_an_account_without_a_login_shell_says_so(
-    wire: Wire, login_user: Callable[[str, str], TemporaryUser]
+    wire: Wire, login_user: Callable[..., TemporaryUser]
 ) -> None:
     daemon = wire.sshd(key=wire.key())
     link = wire.link(daemon.port, user=login_user("sparknologin", "nologin").name)
@@ -159,6 +157,22 @@ async def test_a_connection_that_dies_ends_the_command_and_is_opened_again_on_ne
     assert await until(lambda: not running(tag))
     assert (await link.run(["echo", "again"], deadline_seconds=30)).stdout == "again\n"
     assert (await link.entered()).connection is not connection
+
+
+async def test_a_follower_whose_connection_dies_says_so(wire: Wire) -> None:
+    daemon = wire.sshd(key=wire.key())
+    link = wire.link(daemon.port)
+    lines = link.lines(["sh", "-c", "echo one; exec sleep 600"])
+    assert await anext(lines) == "one"
+    (await link.entered()).connection.abort()
+    with pytest.raises(NodeUnreachable, match="the connection was lost"):
+        await anext(lines)
+
+
+async def test_docker_commands_of_a_node_are_told_which_daemon(wire: Wire) -> None:
+    daemon = wire.sshd("SetEnv DOCKER_HOST=tcp://10.9.9.9:2375 DOCKER_CONTEXT=desktop-linux", key=wire.key())
+    done = await wire.link(daemon.port).script('echo "$DOCKER_HOST|$DOCKER_CONTEXT"', deadline_seconds=30)
+    assert done.stdout == "unix:///var/run/docker.sock|\n"
 
 
 async def test_a_frozen_peer_is_noticed_by_keepalive_long_before_the_deadline(wire: Wire) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -13,7 +13,7 @@ from sparktui.errors import HostKeyChanged, HostKeyUnknown, NodeUnreachable
 from sparktui.remote.known_hosts import trust_host_key
 from sparktui.remote.ssh_keys import FoundBy
 from tests.wire.conftest import Wire
-from tests.wire.private_sshd import free_port, make_key
+from tests.wire.private_sshd import TemporaryUser, free_port, make_key
 
 pytestmark = pytest.mark.testbed
 RELAY = """
@@ -57,10 +57,11 @@ async def test_u01_when_no_key_works_each_one_tried_is_listed_with_sshs_last_lin
     )
 
 
-async def test_more_keys_than_sshd_allows_tries_are_all_offered(wire: Wire) -> None:
+@pytest.mark.parametrize("most", [6, 3])
+async def test_more_keys_than_sshd_allows_tries_are_all_offered(wire: Wire, most: int) -> None:
     for number in range(11):
         wire.key(f"id_a{number:02}")
-    daemon = wire.sshd(key=wire.key("zz_shared"))
+    daemon = wire.sshd(f"MaxAuthTries {most}", key=wire.key("zz_shared"))
     login = await wire.link(daemon.port).login()
     assert login.key.endswith("zz_shared")
     assert [each.result for each in login.tried] == ["refused"] * 11 + ["accepted"]
@@ -103,6 +104,26 @@ async def test_an_encrypted_key_says_what_it_needs(wire: Wire) -> None:
     daemon = wire.sshd()
     with pytest.raises(NodeUnreachable, match="needs its passphrase: `ssh-add` it first"):
         await wire.link(daemon.port).login()
+
+
+@pytest.mark.parametrize("keys", [0, 7])
+@pytest.mark.parametrize("allowed", ["yes", "no"])
+async def test_the_password_is_the_last_resort_and_never_shown(
+    wire: Wire, login_user: Callable[..., TemporaryUser], keys: int, allowed: str
+) -> None:
+    word = "correct horse"
+    user = login_user("sparkword", "bash", password_hash=tool("openssl", "passwd", "-6", word).strip())
+    for number in range(keys):
+        wire.key(f"id_{number}")
+    daemon = wire.sshd("PasswordAuthentication yes", f"PubkeyAuthentication {allowed}")
+    link = wire.link(daemon.port, user=user.name, password=word)
+    login = await link.login()
+    assert "via password (WORKER_PASS)" in login.text
+    assert [each.result for each in login.tried] == ["refused"] * (keys if allowed == "yes" else 0)
+    assert word not in repr(login) + repr(link.access)
+    with pytest.raises(NodeUnreachable, match="WORKER_PASS was refused too") as refused:
+        await wire.link(daemon.port, user=user.name, password="wrong horse").login()
+    assert "wrong horse" not in str(refused.value.lines())
 
 
 async def test_u11_a_node_behind_a_jump_host_is_reached_and_the_hop_is_named(wire: Wire) -> None:
