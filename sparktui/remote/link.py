@@ -65,8 +65,8 @@ class NodeLink(Protocol):
     async def run(self, argv: Sequence[str], *, deadline_seconds: float, stdin: bytes = b"") -> Completed:
         """Run one command by argv (quoted once, here); a non-zero status is a result, not an error.
 
-        Here and in the calls below the command sees LC_ALL=C, DOCKER_HOST = the node's system socket, the sbin folders on
-        PATH; what it leaves in the background ends with it.
+        Here and in the calls below the command sees LC_ALL=C, DOCKER_HOST = the node's system socket, the sbin
+        folders on PATH; what it leaves in the background ends with it.
         """
         ...
 

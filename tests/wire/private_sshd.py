@@ -130,7 +130,7 @@ class TemporaryUser:
     def __init__(self, name: str, shell: str, home: Path, *, password_hash: str = "*") -> None:
         self.name, self.home = name, home
         home.mkdir(parents=True, exist_ok=True)
-        subprocess.run(["userdel", name], check=False, capture_output=True)
+        subprocess.run(["userdel", "--force", name], check=False, capture_output=True)
         command = [
             "useradd",
             "--no-create-home",
@@ -146,4 +146,5 @@ class TemporaryUser:
         shutil.chown(home, name)
 
     def remove(self) -> None:
-        subprocess.run(["userdel", self.name], check=False, capture_output=True, timeout=30)
+        # By force: its sshd session may still be closing.
+        subprocess.run(["userdel", "--force", self.name], check=False, capture_output=True, timeout=30)
