@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
@@ -11,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sparktui.errors import RemoteCommandFailed
+from sparktui.remote import posix_script
 from sparktui.remote.posix_script import assignments, begin_of, command_text, end_of, frame, launcher, quiet, unframe
 from sparktui.remote.script_streams import completed, follow
 
@@ -127,3 +130,45 @@ def test_a_killed_command_is_not_taken_for_an_answer() -> None:
     marker = "sparktui-m"
     with pytest.raises(RemoteCommandFailed, match="killed before it ended: oom"):
         completed(unframe(begin_of(marker) + b"half", begin_of(marker) + b"oom\n", marker), ("x",), node="w")
+
+
+@pytest.mark.parametrize("kind", ["silence", "deadline"])
+def test_without_a_word_from_the_head_the_node_ends_the_command_itself(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(posix_script, "SILENCE_SECONDS", 1)
+    monkeypatch.setattr(posix_script, "GRACE_SECONDS", 0)
+    text = "trap '' TERM; echo on; sleep 600; sleep 600"
+    framed = frame(text, deadline_seconds=None if kind == "silence" else 1)
+    child = subprocess.Popen(
+        ["/bin/sh", "-c", framed.command], stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
+    )
+    assert child.stdin and child.stdout
+    child.stdin.write(framed.stdin)
+    child.stdin.flush()  # open, as the socket of a head that lost its power stays open
+    got = unframe(child.stdout.read(), b"", framed.marker)
+    child.stdin.close()
+    child.wait(timeout=20)
+    assert (got.stdout, got.exit_status) == ("on\n", None)
+
+
+def test_heartbeats_keep_a_stream_going(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(posix_script, "SILENCE_SECONDS", 2)
+    framed = frame("sleep 4; echo done", deadline_seconds=None)
+    child = subprocess.Popen(
+        ["/bin/sh", "-c", framed.command], stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
+    )
+    assert child.stdin and child.stdout
+    child.stdin.write(framed.stdin)
+    for _ in range(12):
+        with contextlib.suppress(BrokenPipeError):
+            child.stdin.write(b"\n")
+            child.stdin.flush()
+        time.sleep(0.4)
+        if child.poll() is not None:
+            break
+    got = unframe(child.stdout.read(), b"", framed.marker)
+    with contextlib.suppress(BrokenPipeError):
+        child.stdin.close()
+    child.wait(timeout=20)
+    assert (got.stdout, got.exit_status) == ("done\n", 0)
