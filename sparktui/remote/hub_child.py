@@ -30,10 +30,10 @@ from sparktui.readings.checkpoint_listing import (
     RECORD_FILE,
     RECORD_FOLDER,
     HubFile,
-    Listing,
-    is_safe_path,
     parse_listing,
 )
+from sparktui.remote.hub_listing import list_revision
+from sparktui.remote.hub_refusals import Refused, refusal
 
 RANGE_BYTES = 4 * 1024**3
 """The most one HTTP request asks for: the hub's CDN does not serve a whole body over 50 GB, ranges it does."""
@@ -41,16 +41,6 @@ SYNC_BYTES = 256 * 1024**2
 READ_TIMEOUT_SECONDS = 60.0
 TRIES_WITHOUT_GAIN = 5
 SMALL_BYTES = 16 * 1024**2
-
-
-class Refused(Exception):
-    """The hub or the disk said no. `kind` is one of the words that sparktui.remote.hub knows."""
-
-    def __init__(self, kind: str, what: str, *, retry_after: float | None = None) -> None:
-        super().__init__(what)
-        self.kind = kind
-        self.what = what
-        self.retry_after = retry_after
 
 
 class Transient(Exception):
@@ -64,99 +54,6 @@ def emit(event: str, **fields: Any) -> None:
     with _emit_lock:
         sys.stdout.write(json.dumps({"event": event, **fields}) + "\n")
         sys.stdout.flush()
-
-
-def retry_after_seconds(value: str | None) -> float | None:
-    """Retry-After as seconds; None when absent or unreadable. Both forms of RFC 9110 §10.2.3."""
-    if value is None:
-        return None
-    text = value.strip()
-    if text.isdigit():
-        return float(text)
-    from datetime import UTC, datetime
-    from email.utils import parsedate_to_datetime
-
-    try:
-        moment = parsedate_to_datetime(text)
-    except ValueError:
-        return None
-    moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
-    return max((moment - datetime.now(UTC)).total_seconds(), 0.0)
-
-
-def refusal(status: int, path: str, retry_after: str | None) -> Refused | None:
-    """What an HTTP status means to the user; None for a status that another try may cure."""
-    if status == 429:
-        return Refused("rate_limited", "the hub limits the rate (429)", retry_after=retry_after_seconds(retry_after))
-    if status in (401, 403):
-        return Refused("unauthorised", f"the hub refuses access to {path} ({status})")
-    if status == 404:
-        return Refused("not_found", f"the hub does not have {path} (404)")
-    if 400 <= status < 500 and status != 408:
-        return Refused("other", f"the hub answered {status} for {path}")
-    return None
-
-
-# --- list -------------------------------------------------------------------------------------------------------------
-
-
-def list_revision(request: dict[str, Any]) -> Listing:
-    """The one full commit that `asked` names, and its files with sizes."""
-    from huggingface_hub import HfApi
-    from huggingface_hub.errors import HfHubHTTPError, RepositoryNotFoundError, RevisionNotFoundError
-    from huggingface_hub.hf_api import RepoFile
-
-    api = HfApi(endpoint=request.get("endpoint") or None, token=request.get("token") or None)
-    repo, asked = str(request["repo"]), str(request["asked"]).lower()
-    try:
-        api.model_info(repo, timeout=20)
-        revision = _full_revision(api, repo, asked)
-        files = []
-        for entry in api.list_repo_tree(repo, recursive=True, revision=revision):
-            if isinstance(entry, RepoFile):
-                if not is_safe_path(entry.path):
-                    raise Refused("other", f"the hub lists a file name that cannot be written safely: {entry.path!r}")
-                sha256 = entry.lfs.sha256 if entry.lfs else None
-                blob = None if entry.lfs else entry.blob_id
-                files.append(HubFile(entry.path, entry.size, sha256, blob, getattr(entry, "xet_hash", None)))
-    except RevisionNotFoundError as error:
-        raise Refused("not_found", f"{repo} has no revision {asked}") from error
-    except RepositoryNotFoundError as error:
-        status = error.response.status_code
-        kind = "unauthorised" if status in (401, 403) else "not_found"
-        raise Refused(kind, f"the hub does not show {repo} ({status})") from error
-    except HfHubHTTPError as error:
-        response = error.response
-        refused = refusal(response.status_code, repo, response.headers.get("Retry-After"))
-        raise refused or Refused("unreachable", f"the hub answered {response.status_code} for {repo}") from error
-    if not files:
-        raise Refused("other", f"{repo} at {revision} lists no files")
-    return Listing(repo, asked, revision, tuple(sorted(files, key=lambda each: each.path)))
-
-
-def _full_revision(api: Any, repo: str, asked: str) -> str:
-    """The hub's download routes take full hashes only, so a prefix is looked up among the commits of every branch."""
-    if len(asked) == 40:
-        return str(api.model_info(repo, revision=asked, timeout=20).sha)
-    refs = api.list_repo_refs(repo)
-    found: set[str] = set()
-    for ref in [*refs.branches, *refs.tags]:
-        if ref.target_commit.startswith(asked):
-            found.add(ref.target_commit)
-    for ref in refs.branches:
-        found.update(
-            each.commit_id
-            for each in api.list_repo_commits(repo, revision=ref.name)
-            if each.commit_id.startswith(asked)
-        )
-    if not found:
-        raise Refused("not_found", f"{repo} has no commit that begins with {asked}")
-    if len(found) > 1:
-        raise Refused("ambiguous", f"{asked} names {len(found)} commits of {repo}: {', '.join(sorted(found))}")
-    return found.pop()
-
-
-# --- fetch ------------------------------------------------------------------------------------------------------------
 
 
 class _Part:
@@ -408,9 +305,6 @@ class Fetch:
         if got != want:
             partial.unlink()
             raise Refused("content", f"{file.path} arrived with other content than the hub lists; its part is deleted")
-
-
-# --- process ----------------------------------------------------------------------------------------------------------
 
 
 def _hold_lock(folder: Path, wait_seconds: float = 15.0) -> int:
