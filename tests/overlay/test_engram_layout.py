@@ -5,15 +5,15 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-from pathlib import Path
+from itertools import pairwise
 
 import pytest
 from spark_overlay.engram_file import Header
 from spark_overlay.engram_layout import LayoutError, layout_from_config, shard_range
 
+from tests.engine.engine_env import engine_dir, engine_python, library_path
 from tests.overlay.checkpoints import engram_config
 
-ENGINE_PYTHON = Path(os.environ.get("SPARKTUI_CACHE", "/var/cache/sparktui")) / "engine-0.5.23" / "bin" / "python3"
 REAL = {
     "text_config": {
         "engram_layer_ids": [1, 14],
@@ -67,7 +67,7 @@ def test_columns_that_do_not_divide_fall_back_to_equal_rows() -> None:
     bounds = layout.bounds[0]
     parts = [shard_range(bounds, rank, 5) for rank in range(5)]
     assert parts[0].lo == 0 and parts[-1].hi == bounds[-1]
-    assert all(left.hi == right.lo for left, right in zip(parts, parts[1:], strict=False))
+    assert all(left.hi == right.lo for left, right in pairwise(parts))
     assert not parts[0].by_columns
 
 
@@ -96,9 +96,10 @@ def test_the_engine_draws_the_same_columns_and_shards() -> None:
         "        out.append([list(b),[[list(shard_range(b[-1],b,r,tp)) for r in range(tp)] for tp in (1,2,3,4,5,8)]])\n"
         "print('RESULT'+json.dumps(out))\n"
     )
+    environment = os.environ | {"SGLANG_USE_CPU_ENGINE": "1", "LD_LIBRARY_PATH": library_path(engine_dir())}
     done = subprocess.run(
-        [str(ENGINE_PYTHON), "-c", script, json.dumps(configs)],
-        capture_output=True, text=True, timeout=240, env=os.environ | {"SGLANG_USE_CPU_ENGINE": "1"},
+        [str(engine_python()), "-c", script, json.dumps(configs)],
+        capture_output=True, text=True, timeout=240, env=environment,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-2000:]
     theirs = json.loads(done.stdout.split("RESULT")[1])
