@@ -75,7 +75,8 @@ def _constant(length: int) -> int:
 
 def _times(words: np.ndarray, shift_bytes: int) -> np.ndarray:
     low, high = _fold_tables(shift_bytes)
-    return low[words & 0xFFFF] ^ high[words >> 16]
+    product: np.ndarray = low[words & 0xFFFF] ^ high[words >> 16]
+    return product
 
 
 def crc32c_pages(words: np.ndarray) -> np.ndarray:

@@ -42,7 +42,8 @@ def good_pages(header: Header, first_page: int, data: bytes) -> np.ndarray:
     numbers = np.ascontiguousarray(raw).view("<u8").reshape(pages)
     expected = np.arange(first_page, first_page + pages, dtype="<u8")
     checks: np.ndarray = crc32c_pages(words[:, : CRC_OFFSET // 4]) == words[:, CRC_OFFSET // 4]
-    return checks & (numbers == expected)
+    good: np.ndarray = checks & (numbers == expected)
+    return good
 
 
 def rows_of_page(header: Header, page: bytes) -> np.ndarray:
