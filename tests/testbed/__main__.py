@@ -15,9 +15,7 @@ from tests.testbed.requirements import missing
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.testbed", description=__doc__)
-    parser.add_argument(
-        "--slot", type=int, default=0, choices=slots.SLOTS, help="which testbed, when there are several"
-    )
+    parser.add_argument("--slot", type=int, choices=slots.SLOTS, help="which testbed, when there are several")
     verbs = parser.add_subparsers(dest="verb", required=True)
     up = verbs.add_parser("up", help="bring it up and print its .env")
     up.add_argument("--nodes", type=int, default=3)
@@ -41,22 +39,33 @@ def main() -> int:
 
 def bring_up(asked: argparse.Namespace) -> int:
     if lacking := missing():
-        print(f"testbed: this machine lacks {', '.join(lacking)}", file=sys.stderr)
-        return 1
+        raise TestbedError(f"this machine lacks {', '.join(lacking)}")
+    if asked.slot is None and (up := slots.by_hand()):
+        raise TestbedError(f"one is up in slot {up[0]} (`down` removes it); --slot N makes another")
     started = time.monotonic()
     testbed = Testbed(
         asked.nodes, asked.fabric, slot=asked.slot, known_hosts=not asked.unknown_hosts, by_hand=True
-    ).up()  # fmt: skip
-    path = testbed.write_env()
-    took = time.monotonic() - started
-    print(f"# {len(testbed.nodes)} simulated Sparks ({testbed.plan.kind}) in {took:.1f} s; on the head: {path}")
-    print(testbed.env_text(), end="")
+    ).up()
+    path, took = testbed.write_env(), time.monotonic() - started
+    print(
+        f"# {len(testbed.nodes)} simulated Sparks ({testbed.plan.kind}, slot {testbed.slot}) in {took:.1f} s", end="; "
+    )
+    print(f"on the head: {path}\n{testbed.env_text()}", end="")
     return 0
 
 
 def take_down(asked: argparse.Namespace) -> int:
-    slots.remove(asked.slot)
+    for slot in slots.by_hand() if asked.slot is None else [asked.slot]:
+        slots.remove(slot)
     return 0
+
+
+def the_slot(asked: argparse.Namespace) -> int:
+    """The slot that was named, or the only one that was brought up by hand."""
+    up = slots.by_hand() if asked.slot is None else [asked.slot]
+    if len(up) != 1:
+        raise TestbedError(f"{len(up) or 'no'} testbeds are up by hand" + ("; name one with --slot" if up else ""))
+    return int(up[0])
 
 
 def abandoned(asked: argparse.Namespace) -> int:
@@ -66,12 +75,12 @@ def abandoned(asked: argparse.Namespace) -> int:
 
 
 def show_env(asked: argparse.Namespace) -> int:
-    print(Testbed.attach(asked.slot).env_text(), end="")
+    print(Testbed.attach(the_slot(asked)).env_text(), end="")
     return 0
 
 
 def enter(asked: argparse.Namespace) -> int:
-    testbed = Testbed.attach(asked.slot)
+    testbed = Testbed.attach(the_slot(asked))
     node = next((node for node in testbed.nodes if node.name == asked.node), None)
     if node is None:
         raise TestbedError(f"no node {asked.node}; there are {', '.join(node.name for node in testbed.nodes)}")

@@ -57,6 +57,7 @@ class Testbed:
         self.folder = slots.slot_dir(self.slot)
         self.subnet = f"10.78.{self.slot}"
         self.host_netdev = f"spkhost{self.slot}"
+        self._gone = False
         self._switch: subprocess.Popen[bytes] | None = None
         self._switch_pid: int | None = None
         engine_dir = images.cache_dir() / "engine-0.5.23"
@@ -93,7 +94,10 @@ class Testbed:
 
     def down(self) -> None:
         """Remove it; twice is fine."""
+        if self._gone:
+            return  # the slot may be somebody else's by now
         slots.remove(self.slot)
+        self._gone = True
         if self._switch is not None:
             self._switch.wait()
             self._switch = None
@@ -124,6 +128,7 @@ class Testbed:
         found.plan = plan_fabric(fabric, int(nodes))  # type: ignore[arg-type]
         found.slot, found.folder, found.subnet = slot, folder, f"10.78.{slot}"
         found.host_netdev, found.registry, found.binds, found._switch = f"spkhost{slot}", True, [], None
+        found._gone, found.known_hosts, found.by_hand = False, True, True
         found._switch_pid = int((folder / "switch.pid").read_text())
         found.nodes = found._make_nodes(int(nodes))
         found.head, found.workers = found.nodes[0], found.nodes[1:]
@@ -268,7 +273,10 @@ class Testbed:
             folder = self.head.folder / "registry"
             for name in ("upper", "work", "store"):
                 (folder / name).mkdir(parents=True)
-            (folder / "lower").write_text(str(cached))
+            if driver == "overlay2":
+                (folder / "lower").write_text(str(cached))  # node_init lays an overlay: the cache stays as it is
+            else:
+                shutil.copytree(cached, folder / "store", dirs_exist_ok=True)
             (folder / "config.yml").write_text(images.registry_config(folder / "store", f"0.0.0.0:{REGISTRY_PORT}"))
 
     def known_hosts_line(self, node: SimulatedSpark) -> str:

@@ -104,7 +104,7 @@ def serve_on_host(store: Path, work: Path) -> Iterator[str]:
         process.wait()
 
 
-def wait_answering(url: str, deadline_seconds: float = 20.0) -> None:
+def wait_answering(url: str, deadline_seconds: float = 60.0) -> None:
     deadline = time.monotonic() + deadline_seconds
     while True:
         try:

@@ -191,7 +191,7 @@ Subsystem sftp internal-sftp
         redirect = 'log=$1; shift; exec "$@" >>"$log" 2>&1 </dev/null'
         self.run(["setsid", "--fork", "/bin/sh", "-c", redirect, "sh", str(self.folder / "log" / log), *argv])
 
-    def wait_ready(self, deadline_seconds: float = 60.0) -> None:
+    def wait_ready(self, deadline_seconds: float = 120.0) -> None:
         deadline = time.monotonic() + deadline_seconds
         waiting = {"sshd": self._sshd_answers, "dockerd": self._dockerd_answers}
         while waiting:

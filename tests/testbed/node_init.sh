@@ -46,9 +46,11 @@ mount --move "$dev" /dev
 mount -t tmpfs -o mode=755 tmpfs /run
 mkdir -p /run/sshd /run/lock
 for name in tmp var/tmp home; do mount --bind "$node/fs/$name" "/$name"; done
-for name in passwd hosts hostname; do [ ! -e "/etc/$name" ] || mount --bind "$node/etc/$name" "/etc/$name"; done
+# An overlay, not binds of single files: a package or useradd on the host replaces /etc/passwd, and a bind of it is gone.
+mkdir -p "$node/mnt/etc"
+mount -t overlay -o "lowerdir=/etc,upperdir=$node/etc,workdir=$node/mnt/etc" overlay /etc
 mount -t overlay -o "lowerdir=$node/bin:/usr/local/bin" overlay /usr/local/bin
-if [ -d "$node/registry" ]; then
+if [ -e "$node/registry/lower" ]; then
     layers="lowerdir=$(cat "$node/registry/lower"),upperdir=$node/registry/upper,workdir=$node/registry/work"
     mount -t overlay -o "$layers" overlay "$node/registry/store"
 fi

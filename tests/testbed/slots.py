@@ -11,6 +11,7 @@ import fcntl
 import os
 import shutil
 import signal
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -50,7 +51,7 @@ def claim(slot: int | None) -> int:
             if slot_dir(candidate).exists():
                 if _owner_alive(candidate):
                     continue
-                remove(candidate)
+                _delete(_detach(candidate))
             slot_dir(candidate).mkdir(parents=True)  # removing the last one took the base along
             (slot_dir(candidate) / "owner").write_text(f"{os.getpid()} {start_ticks(os.getpid())}")
             return candidate
@@ -63,8 +64,36 @@ def leave_running(slot: int) -> None:
     (slot_dir(slot) / "owner").write_text(BY_HAND)
 
 
+def by_hand() -> list[int]:
+    """The slots that were brought up by hand."""
+    owners = [(slot, slot_dir(slot) / "owner") for slot in SLOTS]
+    return [slot for slot, owner in owners if owner.exists() and owner.read_text() == BY_HAND]
+
+
 def remove(slot: int) -> None:
     """Remove every process, namespace, mount, cgroup, netdev and file of a slot; nothing there is fine."""
+    if base_dir().parent.exists():
+        with _locked():
+            gone = _detach(slot)
+        _delete(gone)
+
+
+def remove_abandoned() -> list[int]:
+    """Remove the slots whose owner is no longer alive and say which they were; those brought up by hand stay."""
+    if base_dir().exists():
+        with _locked():
+            dead = [slot for slot in SLOTS if slot_dir(slot).exists() and not _owner_alive(slot)]
+            gone = [_detach(slot) for slot in dead]
+            # What a removal left that was itself killed.
+            gone += list(base_dir().glob(".gone-*"))
+        for folder in gone:
+            _delete(folder)
+        return dead
+    return []
+
+
+def _detach(slot: int) -> Path | None:
+    """End what runs in a slot and move its folder aside in one step, so that the slot is free at once and for good."""
     folder = slot_dir(slot)
     marked = _marked(folder)
     for pid in marked:
@@ -73,22 +102,20 @@ def remove(slot: int) -> None:
     for pid in marked:
         wait_gone(pid)
     cgroup_remove(slot_cgroup(slot))
-    if folder.exists():
-        shutil.rmtree(folder)
+    if not folder.exists():
+        return None
+    aside = base_dir() / f".gone-{slot}-{os.getpid()}-{time.monotonic_ns()}"
+    folder.rename(aside)
+    return aside
+
+
+def _delete(folder: Path | None) -> None:
+    if folder is not None:
+        shutil.rmtree(folder, ignore_errors=True)  # two may delete one folder that was left behind
+        if folder.exists():
+            shutil.rmtree(folder)
     with contextlib.suppress(OSError):
         base_dir().rmdir()  # only when it was the last one
-
-
-def remove_abandoned() -> list[int]:
-    """Remove the slots whose owner is no longer alive and say which they were; those brought up by hand stay."""
-    gone = []
-    if base_dir().exists():
-        with _locked():
-            for slot in SLOTS:
-                if slot_dir(slot).exists() and not _owner_alive(slot):
-                    remove(slot)
-                    gone.append(slot)
-    return gone
 
 
 def _owner_alive(slot: int) -> bool:

@@ -249,7 +249,9 @@ class TestAsItBreaks:
         testbed.down()
         print(f"down: {time.monotonic() - started:.1f} s")
         assert traces(testbed.slot) == set()
-        testbed.down()
+        with Testbed(3, slot=testbed.slot, registry=False) as another:
+            testbed.down()
+            assert another.head.run(["hostname"]).stdout == "spk1\n", "a second `down` is not somebody else's end"
 
     def test_a_crashed_owner_is_cleared_away_by_the_next_start(self) -> None:
         program = (
@@ -286,6 +288,7 @@ class TestAsItBreaks:
             assert tool("run", "spk3", "--", "hostname") == "spk3\n"
             assert tool("run", "spk1", "--", "cat", f"{HOME}/dsv41/.env.tp4") == tool("env")
             assert "no node spk9" in tool("run", "spk9", "--", "true", status=1)
+            assert slot in slots.by_hand()
         finally:
             tool("down")
         assert traces(slot) == set()
