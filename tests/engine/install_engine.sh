@@ -56,7 +56,9 @@ fi
 model=$("$python" "$here/engine_env.py" model-dir)
 if [ ! -d "$model" ]; then
     say "training the tiny model into $model (about a minute)"
+    # Passive: threads that spin for each other take ten times as long where something else runs.
     LD_LIBRARY_PATH=$("$python" "$here/engine_env.py" library-path) SGLANG_USE_CPU_ENGINE=1 PYTHONDONTWRITEBYTECODE=1 \
+        OMP_WAIT_POLICY=passive \
         "$engine/bin/python3" -W ignore "$here/tiny_model.py" "$model" >&2
     for old in "$SPARKTUI_CACHE"/tiny-model-*; do
         [ "$old" = "$model" ] || rm -rf "$old"

@@ -47,6 +47,22 @@ def _engram_table(layer: int, rows: int) -> dict[str, torch.Tensor]:
     }
 
 
+def _save_table(table: dict[str, torch.Tensor], path: Path) -> None:
+    """Weights first, scales right behind, as in the real shards; safetensors' own writer would turn them round."""
+    kinds = {torch.float8_e4m3fn: "F8_E4M3", torch.float8_e8m0fnu: "F8_E8M0"}
+    header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
+    end = 0
+    for name, tensor in table.items():
+        offsets = [end, end := end + tensor.nbytes]
+        header[name] = {"dtype": kinds[tensor.dtype], "shape": list(tensor.shape), "data_offsets": offsets}
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    with path.open("wb") as file:
+        file.write(len(text).to_bytes(8, "little") + text)
+        for tensor in table.values():
+            file.write(tensor.view(torch.uint8).numpy().tobytes())
+
+
 def write_checkpoint(folder: Path, weights: dict[str, torch.Tensor], text_config: dict[str, Any]) -> None:
     """Two shards of weights, one for each Engram layer (the last ones, as in the real checkpoint), index and config."""
     rows = engram_rows()
@@ -58,7 +74,10 @@ def write_checkpoint(folder: Path, weights: dict[str, torch.Tensor], text_config
     total_bytes = 0
     for number, shard in enumerate(shards, start=1):
         name = f"model-{number:05d}-of-{len(shards):05d}.safetensors"
-        save_file(shard, folder / name, metadata={"format": "pt"})
+        if number > 2:
+            _save_table(shard, folder / name)
+        else:
+            save_file(shard, folder / name, metadata={"format": "pt"})
         (folder / name).chmod(0o644)  # safetensors writes 0600; the testbed's user has to read it
         weight_map |= dict.fromkeys(shard, name)
         total_bytes += sum(tensor.nbytes for tensor in shard.values())
