@@ -9,6 +9,7 @@ import json
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
 CONFIG = Path("@NODE_FOLDER@/runtime.json")
 
@@ -22,7 +23,7 @@ def bundle_of(argv: list[str]) -> Path | None:
     return None
 
 
-def edit(spec: dict, config: dict) -> None:
+def edit(spec: dict[str, Any], config: dict[str, Any]) -> None:
     process = spec["process"]
     process["rlimits"] = []
     for names in process.get("capabilities", {}).values():
