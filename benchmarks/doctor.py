@@ -18,10 +18,9 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from sparktui.remote.links import open_links
-
 from sparktui.errors import SparktuiError
-from sparktui.events import Question
+from sparktui.events import Question, State
+from sparktui.remote.fleet_calls import open_links
 from sparktui.settings import Settings, load_settings
 from sparktui.steps.doctor import Doctor
 from sparktui.steps.step import Context
@@ -35,11 +34,15 @@ async def _nobody(question: Question) -> str:
 
 async def seconds_of(settings: Settings, only: str | None) -> float:
     """One doctor from fresh connections; failed checks count, they take as long."""
-    links = await open_links(settings)
+    links = open_links(settings)
     try:
         began = time.monotonic()
-        await Doctor().inspect(Context(settings, links, _nobody, only_node=only))
-        return time.monotonic() - began
+        inspection = await Doctor().inspect(Context(settings, links, _nobody, only_node=only))
+        took = time.monotonic() - began
+        dead = [each for each in inspection.findings if each.check == "ssh.login" and each.state is not State.OK]
+        if dead:
+            raise SystemExit(f"no figure: {dead[0].node}: {dead[0].what}")
+        return took
     finally:
         for link in links:
             await link.aclose()

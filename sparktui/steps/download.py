@@ -21,7 +21,7 @@ from sparktui.remote import checkpoint_folder
 from sparktui.remote.hub import HubAccess, HubRefused, fetch_request, list_revision
 from sparktui.steps.amounts import bytes_text
 from sparktui.steps.checkpoint_probe import CHECKPOINT_SCRIPT, FolderReading, read_folder
-from sparktui.steps.download_folders import adoptable_folders, older_folders
+from sparktui.steps.download_folders import adoptable_folders, adoption_text, older_folders
 from sparktui.steps.download_transfer import AGAIN, HEAD, STEP, Pace, Transfer, folder_state
 from sparktui.steps.head_disk import head_disk
 from sparktui.steps.step import Command, Context, Inspection
@@ -194,7 +194,7 @@ class Download:
                 "download.adopt",
                 State.WARN,
                 f"{path} already holds this revision, complete by size",
-                fix=f"write MODEL_DIR={path} into {settings.env_path.name} to use it instead of a download",
+                fix=adoption_text(path, settings),
                 path=str(path),
             )
             for path in adoptable

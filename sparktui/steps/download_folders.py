@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -45,10 +45,18 @@ def adoptable_folders(settings: Settings, listing: Listing) -> list[Path]:
     return found
 
 
+def adoption_text(path: Path, settings: Settings) -> str:
+    """What to do with a copy: point MODEL_DIR at it, or link a cache's files into MODEL_DIR (its name cannot serve)."""
+    if path.name.endswith(FOLDER_SUFFIX):
+        return f"write MODEL_DIR={path} into {settings.env_path.name} to use it instead of a download"
+    line = shlex.join(["cp", "-RlL", str(path), settings.model_dir])
+    return f"{line}  (hard links: no space on the same disk), then run download again"
+
+
 def _candidates(settings: Settings, listing: Listing) -> Iterator[Path]:
     name = listing.repo.rpartition("/")[2]
     yield Path(settings.common_model).resolve()
-    cache = Path(os.environ.get("HF_HUB_CACHE") or settings.home / ".cache/huggingface/hub")
+    cache = settings.home / ".cache/huggingface/hub"
     yield cache / f"models--{listing.repo.replace('/', '--')}" / "snapshots" / listing.revision
     for parent in (
         settings.home,
