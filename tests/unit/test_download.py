@@ -14,12 +14,14 @@ from pathlib import Path
 import pytest
 
 from sparktui.errors import SparktuiError, StepFailed
-from sparktui.events import CommandShown, Finding, NodeOutcome, Note, Outcome, Progress, State
+from sparktui.events import CommandShown, Finding, NodeOutcome, Note, Outcome, Progress, Question, State
 from sparktui.readings.checkpoint_listing import RECORD_FILE, RECORD_FOLDER
 from sparktui.remote import checkpoint_folder
 from sparktui.remote.hub import HubAccess, HubRefused, fetch_request, list_revision
 from sparktui.steps.download import Download
+from sparktui.steps.step import Context
 from tests.hub import Faults, Hub, make_repository
+from tests.scripted_link import ScriptedLink
 from tests.unit.download_parts import (
     QUICK,
     assert_complete,
@@ -248,3 +250,25 @@ async def test_the_dry_run_prints_what_run_executes(hub: Hub, tmp_path: Path) ->
     shown = [event.command for event in await run(context) if isinstance(event, CommandShown)]
     assert shown
     assert set(shown) <= set(planned)
+
+
+@pytest.mark.parametrize(("answer", "workers"), [("yes", 2), ("no", None)])
+async def test_u67_a_download_beside_a_serving_head_needs_a_yes_and_is_gentle(
+    hub: Hub, tmp_path: Path, answer: str, workers: int | None
+) -> None:
+    asked: list[str] = []
+
+    async def ask(question: Question) -> str:
+        asked.append(question.question)
+        return answer
+
+    head = ScriptedLink("head")
+    context = Context(settings_for(hub, tmp_path), (head,), ask)
+    assert await Download(QUICK)._workers(context, ask=True) == 4
+    head.engine.add_container("dsv41-head", labels={"sparktui.owner": "sparktui", "sparktui.role": "engine"})
+    if workers is None:
+        with pytest.raises(StepFailed, match="serving"):
+            await Download(QUICK)._workers(context, ask=True)
+    else:
+        assert await Download(QUICK)._workers(context, ask=True) == workers
+    assert asked == ["download.while_serving"]
