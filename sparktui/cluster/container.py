@@ -66,6 +66,8 @@ class ContainerSpec:
     log_max_bytes: int = 64 * 1024 * 1024
     log_files: int = 2
     health: HealthCheck | None = None
+    no_health: bool = False
+    """Turns the image's own check off: it asks for an engine, which this container is not."""
 
     def run_argv(self) -> list[str]:
         """`docker run -d …`, one element an argument, never pulling.
@@ -99,6 +101,7 @@ class ContainerSpec:
             argv += ["--health-timeout", f"{self.health.timeout_seconds}s"]
             argv += ["--health-start-period", f"{self.health.start_period_seconds}s"]
             argv += ["--health-retries", str(self.health.retries)]
+        argv += ["--no-healthcheck"] if self.no_health else []
         entrypoint = self.entrypoint or ()
         argv += ["--entrypoint", entrypoint[0]] if entrypoint else []
         return [*argv, self.image, *entrypoint[1:], *self.command]
@@ -121,8 +124,7 @@ class ContainerSpec:
                 "Config": {"max-size": str(self.log_max_bytes), "max-file": str(self.log_files)},
             },
             "Devices": [
-                {"PathOnHost": device, "PathInContainer": device, "CgroupPermissions": "rwm"}
-                for device in self.devices
+                {"PathOnHost": device, "PathInContainer": device, "CgroupPermissions": "rwm"} for device in self.devices
             ],
             "Ulimits": ulimits or None,
         }
@@ -154,6 +156,8 @@ class ContainerSpec:
                 "StartPeriod": self.health.start_period_seconds * second,
                 "Retries": self.health.retries,
             }
+        if self.no_health:
+            body["Healthcheck"] = {"Test": ["NONE"]}
         return body
 
 

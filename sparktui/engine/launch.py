@@ -185,6 +185,7 @@ def packer_spec(settings: Settings, node: Node, revision: str, image: str | None
             mounts=(model_mount(settings, node), Mount(folders.engram, ENGRAM_PATH)),
             network="none",
             init=True,
+            no_health=True,
             stop_timeout_seconds=30,
         )
     )
@@ -209,5 +210,6 @@ def view_spec(settings: Settings, node: Node, revision: str | None = None) -> Co
             mounts=tuple(mounts),
             network="none",
             init=True,
+            no_health=True,
         )
     )

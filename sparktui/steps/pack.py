@@ -64,6 +64,8 @@ class Pack:
             blind = [each for each in looks if _is_blind(each, looks[0])]
         if blind:
             first = blind[0]
+            if first.error is not None and first.error.exit_status == 3:
+                raise first.error
             reason = first.error.what if first.error else _reason(first, looks[0])
             raise StepFailed(f"cannot see the checkpoint: {reason}", fix="sparktui share", node=first.node)
         for each in looks:
