@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import secrets
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -67,7 +68,7 @@ def read_record(model_dir: Path) -> Listing | None:
 def write_record(model_dir: Path, listing: Listing) -> None:
     target = model_dir / RECORD_FILE
     target.parent.mkdir(parents=True, exist_ok=True)
-    beside = target.with_name(target.name + f".{os.getpid()}.new")
+    beside = target.with_name(f"{target.name}.{secrets.token_hex(6)}.new")
     with beside.open("w", encoding="utf-8") as out:
         out.write(listing.to_json())
         out.flush()
@@ -106,7 +107,7 @@ def point_link(link: Path, target: Path) -> str:
     if link.exists() and not link.is_symlink():
         return f"{link} exists and is not a link"
     link.parent.mkdir(parents=True, exist_ok=True)
-    beside = link.with_name(f"{link.name}.{os.getpid()}.new")
+    beside = link.with_name(f"{link.name}.{secrets.token_hex(6)}.new")
     try:
         beside.symlink_to(target)
         beside.replace(link)
