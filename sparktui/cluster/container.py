@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 OWNER_LABEL = "sparktui.owner"
-"""On every container, volume and image of ours, always with the value `sparktui`: nothing without it is ever changed."""
+"""On every container, volume and image of ours, with the value `sparktui`; nothing without it is ever changed."""
 PROFILE_LABEL = "sparktui.profile"
 ROLE_LABEL = "sparktui.role"
 RANK_LABEL = "sparktui.rank"

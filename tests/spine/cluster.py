@@ -67,7 +67,9 @@ class Spine:
     def runs(self) -> list[Path]:
         """The run folders, oldest first, as the host sees them."""
         names = ("state", "state-tp4")
-        found = [p for name in names for p in self.testbed.head.path(f"{self.recipe}/{name}/runs").glob("*/request.json")]
+        found = [
+            p for name in names for p in self.testbed.head.path(f"{self.recipe}/{name}/runs").glob("*/request.json")
+        ]
         return sorted((path.parent for path in found), key=lambda path: path.stat().st_mtime)
 
     def engines(self) -> dict[str, str]:
@@ -84,9 +86,7 @@ class Spine:
 def spine(testbed: Testbed, model: Path, *, env_name: str | None = None, **changed: str) -> Iterator[Spine]:
     """Lay the settings, the workers' copies and the hub; `changed` are settings that win."""
     for node in testbed.nodes:
-        node.set_runtime(
-            binds=engine_env.binds(), environment=engine_env.machine_environment(len(testbed.nodes))
-        )
+        node.set_runtime(binds=engine_env.binds(), environment=engine_env.machine_environment(len(testbed.nodes)))
     _lay_copies(testbed, model)
     with Hub(model, address=f"{testbed.subnet}.254") as hub:
         values = testbed.env(**engine_env.env_file() | {"HF_ENDPOINT": hub.url} | changed)
