@@ -18,9 +18,11 @@ class SettingsRefused(SettingsError):
     def __init__(self, problems: Sequence[Problem], where: str) -> None:
         self.problems = tuple(problems)
         count = len(self.problems)
-        head = f"{where}: {count} problem{'s' if count != 1 else ''}, nothing was started"
+        # The first line is the first cause; how many there are comes last.
+        lines = [text for each in self.problems for text in problem_lines(each)]
+        lines += [f"{count} problem{'s' if count != 1 else ''}, nothing was started"]
         super().__init__(
-            "\n".join([head, *(f"  {text}" for each in self.problems for text in problem_lines(each))]),
+            "\n".join([f"{where}, {lines[0]}", *(f"  {text}" for text in lines[1:])]),
             fix=f"edit {where} and run the same command again",
         )
 
