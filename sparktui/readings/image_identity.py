@@ -27,6 +27,7 @@ class ImageIdentity:
         overlay: hash of the overlay that it was built from; empty where the label lacks.
         base: the base image, with its digest.
         nfs: which exporter's programs it holds: kernel, ganesha, both, none.
+        local_id: this node's own name for it, as its containers carry it; never compared between nodes.
     """
 
     content: str
@@ -36,6 +37,7 @@ class ImageIdentity:
     base: str
     nfs: str
     size_bytes: int
+    local_id: str = ""
 
 
 def image_identity(plain: Mapping[str, Any]) -> ImageIdentity:
@@ -55,4 +57,5 @@ def image_identity(plain: Mapping[str, Any]) -> ImageIdentity:
         base=str(labels.get(BASE_LABEL) or ""),
         nfs=str(labels.get(NFS_LABEL) or ""),
         size_bytes=int(plain.get("Size") or 0),
+        local_id=str(plain.get("Id") or ""),
     )

@@ -33,6 +33,12 @@ async def look(link: NodeLink, reference: str) -> ImageIdentity | None:
     return None if plain is None else image_identity(plain)
 
 
+async def machine_architecture(link: NodeLink) -> str:
+    """The node's architecture in an image's own word (amd64, arm64); empty when its Engine does not say."""
+    engine = await link.docker()
+    return await engine.call(lambda client: str(client.version().get("Arch") or ""), deadline_seconds=CALL_SECONDS)
+
+
 async def longest_shared_layers(link: NodeLink, layers: Sequence[str]) -> int:
     """How many of `layers`, from the bottom, some image on the node has: what need not be sent."""
 

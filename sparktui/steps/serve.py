@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import shlex
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
-from sparktui.cluster.container import SPEC_LABEL
-from sparktui.engine.folders import key_file
+from sparktui.engine.folders import key_file, node_folders
 from sparktui.engine.launch import LaunchSpec, launch_specs
 from sparktui.errors import SparktuiError, StepFailed
-from sparktui.events import CommandShown, Event, Note, Question
-from sparktui.remote import our_containers
+from sparktui.events import CommandShown, Event, NodeOutcome, Note, Outcome, Question
+from sparktui.remote import images, our_containers
 from sparktui.remote.link import NodeLink
+from sparktui.remote.our_containers import OurContainer
 from sparktui.remote.server import EngineServer, ServerError
 from sparktui.settings import Settings
 from sparktui.steps.fabric_probe import decide_gids
+from sparktui.steps.kept_logs import keep_log
 from sparktui.steps.merge import merged
 from sparktui.steps.serve_boot import BootWatch
-from sparktui.steps.serve_preflight import ENGINES, Preflight, preflight
+from sparktui.steps.serve_preflight import ENGINES, Preflight, is_same, preflight
 from sparktui.steps.shown import shown, typed
 from sparktui.steps.step import Command, Context, Inspection
 from sparktui.steps.views import make_folders
@@ -38,21 +40,37 @@ class Serve:
         try:
             specs = await _specs_now(context)
             running = await asyncio.gather(
-                *(_runs(link, spec) for link, spec in zip(context.links, specs, strict=True))
+                *(_runs(settings, link, spec) for link, spec in zip(context.links, specs, strict=True))
             )
         except SparktuiError as error:
             return Inspection(done=False, summary=str(error))
         if not all(running):
             missing = [link.node.name for link, there in zip(context.links, running, strict=True) if not there]
             return Inspection(done=False, summary=f"not running as configured: {', '.join(missing)}")
-        if not await answers(settings):
-            return Inspection(done=False, summary="all ranks run; the head is not ready yet")
+        if wrong := await unready(settings):
+            return Inspection(done=False, summary=f"all ranks run; the head is not ready: {wrong}")
         return Inspection(done=True, summary="all ranks run and the head answers")
 
     async def plan(self, context: Context) -> list[Command]:
+        settings = context.settings
         specs = await _specs_now(context)
+        there = await asyncio.gather(*(our_containers.find(link) for link in context.links))
+        commands = [
+            shown(link.node, ["mkdir", "-p", "--", *node_folders(settings, link.node).to_make])
+            for link in context.links
+        ]
+        if settings.api_key is not None:
+            line = f"""printf '%s\\n' "$API_KEY" | install -m 600 /dev/stdin {shlex.quote(key_file(settings))}"""
+            commands.append(Command("head", line, f"API_KEY as {settings.env_path.name} has it"))
+        for link, found in zip(context.links, there, strict=True):
+            commands += [
+                shown(link.node, argv, "of an earlier boot; its log is kept first")
+                for each in found
+                if each.name in ENGINES
+                for argv in _removal(each)
+            ]
         ordered = [*specs[1:], specs[0]]
-        return [
+        return commands + [
             shown(spec.node, spec.container.run_argv(), "workers first" if not spec.node.is_head else "then the head")
             for spec in ordered
         ]
@@ -63,11 +81,17 @@ class Serve:
         for finding in checked.findings:
             yield finding
         if checked.failures:
-            first = checked.failures[0]
+            # A node that nobody could ask comes first: it decides the exit status.
+            first = min(checked.failures, key=lambda each: not each.data.get("unreachable"))
             raise _refusal(first.what, first.fix, first.node, bool(first.data.get("unreachable")))
         specs = checked.specs
-        same = [_is_same(checked, spec) for spec in specs]
-        if all(same):
+        if all(map(checked.runs, specs)):
+            if not await unready(settings):
+                for link in context.links:
+                    yield NodeOutcome(
+                        STEP, link.node.name, Outcome.SKIPPED, f"rank {link.node.rank} runs, and the head answers"
+                    )
+                return
             yield Note(STEP, "head", "all ranks run already; following their boot")
         else:
             async for event in self._start(context, checked, specs):
@@ -77,19 +101,20 @@ class Serve:
 
     async def _start(self, context: Context, checked: Preflight, specs: Sequence[LaunchSpec]) -> AsyncIterator[Event]:
         settings = context.settings
-        running = [spec.node.name for spec in specs if checked.running(spec.node.name)]
-        if running:
-            answer = await context.ask(
-                Question(
-                    STEP, "serve.replace", f"{', '.join(running)}: an engine runs with other settings. Replace it?"
-                )
-            )
-            if answer != "yes":
-                raise StepFailed("the running engine was left alone", fix="sparktui stop", node=running[0])
+        running = [spec for spec in specs if checked.running(spec.node.name)]
+        other = [spec.node.name for spec in running if not checked.runs(spec)]
+        if other:
+            text = f"{', '.join(other)}: an engine runs with other settings or from another image. Replace it?"
+            if await context.ask(Question(STEP, "serve.replace", text)) != "yes":
+                raise StepFailed("the running engine was left alone", fix="sparktui stop", node=other[0])
+        elif running:
+            # Without its other ranks it answers nobody: a start that was cut off, or a rank that ended.
+            names = ", ".join(spec.node.name for spec in specs if spec not in running)
+            yield Note(STEP, names.partition(",")[0], f"no engine runs on {names}; all ranks are started anew")
         # All prepared before anything is replaced: after this only Docker itself can refuse.
         await asyncio.gather(*(make_folders(settings, link) for link in context.links))
         await write_key(settings, context.head)
-        async for event in merged([_cleared(link, checked) for link in context.links]):
+        async for event in merged([_cleared(settings, link, checked) for link in context.links]):
             yield event
         workers = list(zip(context.workers, specs[1:], strict=True))
         async for event in merged([_started(settings, link, spec) for link, spec in workers]):
@@ -114,13 +139,17 @@ def local_url(settings: Settings) -> str:
     return f"http://{host}:{settings.port}"
 
 
-async def answers(settings: Settings) -> bool:
-    """Whether the head's HTTP layer says that it is well. That says nothing about the other ranks."""
-    async with EngineServer(local_url(settings)) as server:
+async def unready(settings: Settings) -> str:
+    """Why the head does not serve our model yet; empty when it does. That says nothing about the other ranks."""
+    key = settings.api_key.get_secret_value() if settings.api_key else None
+    async with EngineServer(local_url(settings), api_key=key) as server:
         try:
-            return await server.health()
-        except ServerError:
-            return False
+            if not await server.health():
+                return "it is still starting"
+            models = await server.models()
+        except ServerError as error:
+            return error.what
+    return "" if settings.served_model in models else f"it serves {', '.join(models) or 'nothing'}"
 
 
 async def _specs_now(context: Context) -> tuple[LaunchSpec, ...]:
@@ -138,22 +167,29 @@ async def _specs_now(context: Context) -> tuple[LaunchSpec, ...]:
     return launch_specs(context.settings, known)
 
 
-async def _runs(link: NodeLink, spec: LaunchSpec) -> bool:
+async def _runs(settings: Settings, link: NodeLink, spec: LaunchSpec) -> bool:
     found = await our_containers.look(link, spec.container.name)
-    return found is not None and found.running and found.spec == spec.container.labels[SPEC_LABEL]
+    if found is None or not found.running:
+        return False
+    image = await images.look(link, settings.image)
+    return image is not None and is_same(found, spec, image.local_id)
 
 
-def _is_same(checked: Preflight, spec: LaunchSpec) -> bool:
-    found = checked.running(spec.node.name)
-    return found is not None and found.spec == spec.container.labels[SPEC_LABEL]
-
-
-async def _cleared(link: NodeLink, checked: Preflight) -> AsyncIterator[Event]:
-    """Remove what is left of an earlier boot of this profile, running or not."""
+async def _cleared(settings: Settings, link: NodeLink, checked: Preflight) -> AsyncIterator[Event]:
+    """Remove what is left of an earlier boot, running or not; its last lines are kept."""
     for each in checked.containers.get(link.node.name, ()):
         if each.name in ENGINES:
+            for event in await keep_log(settings, link, each, STEP):
+                yield event
+            for argv in _removal(each):
+                yield CommandShown(STEP, link.node.name, typed(link.node, argv))
             await our_containers.remove(link, each.name, stop_seconds=STOP_SECONDS if each.running else 0)
             yield Note(STEP, link.node.name, f"{each.name} of an earlier boot removed")
+
+
+def _removal(each: OurContainer) -> list[list[str]]:
+    stop = [["docker", "stop", "--time", str(STOP_SECONDS), each.name]] if each.running else []
+    return [*stop, ["docker", "rm", "--force", each.name]]
 
 
 async def _started(settings: Settings, link: NodeLink, spec: LaunchSpec) -> AsyncIterator[Event]:

@@ -11,12 +11,14 @@ from sparktui.engine.ladder import Boot, RankBoot, kv_pool
 from sparktui.engine.launch import LaunchSpec
 from sparktui.engine.phases import Phase
 from sparktui.engine.signatures import Explanation, explain, first_cause
-from sparktui.errors import DeadlineExceeded, NodeUnreachable, SparktuiError, StepFailed
+from sparktui.errors import DeadlineExceeded, DockerUnavailable, NodeUnreachable, SparktuiError, StepFailed
 from sparktui.events import Event, LogLine, NodeOutcome, Note, Outcome, Progress, State, Unit
 from sparktui.remote import our_containers
 from sparktui.remote.link import NodeLink
 from sparktui.remote.our_containers import OurContainer
 from sparktui.settings import Settings
+from sparktui.steps.kept_logs import keep_log
+from sparktui.steps.merge import merged
 
 STEP = "serve"
 STATE_SECONDS = 2.0
@@ -41,6 +43,8 @@ class _Seen:
 class _Trouble:
     rank: int
     error: SparktuiError
+    of_log: bool = False
+    """The log alone could not be read; the container's state tells what that means."""
 
 
 _News = _Line | _Seen | _Trouble
@@ -82,7 +86,7 @@ class BootWatch:
                 except TimeoutError:
                     news = None
                 if isinstance(news, _Seen) and _has_ended(news.container):
-                    async for event in self._ended():
+                    async for event in self._ended(news):
                         yield event
                 for event in self._take(news):
                     yield event
@@ -110,8 +114,8 @@ class BootWatch:
                     if at > taken:
                         taken = at
                         await self._news.put(_Line(rank, line))
-            except SparktuiError as error:
-                await self._news.put(_Trouble(rank, error))
+            except Exception as error:
+                await self._news.put(_Trouble(rank, self._on_purpose(rank, error), of_log=True))
             await asyncio.sleep(STATE_SECONDS)
 
     async def _look(self, rank: int) -> None:
@@ -119,9 +123,15 @@ class BootWatch:
         while True:
             try:
                 await self._news.put(_Seen(rank, await our_containers.look(link, name)))
-            except SparktuiError as error:
-                await self._news.put(_Trouble(rank, error))
+            except Exception as error:
+                await self._news.put(_Trouble(rank, self._on_purpose(rank, error)))
             await asyncio.sleep(STATE_SECONDS)
+
+    def _on_purpose(self, rank: int, error: Exception) -> SparktuiError:
+        """A watcher must not end in silence: what Docker's SDK raises is this node's trouble as well."""
+        if isinstance(error, SparktuiError):
+            return error
+        return DockerUnavailable(f"its Docker Engine: {error}", node=self._links[rank].node.name)
 
     # -- telling ------------------------------------------------------------------------------------------------
 
@@ -140,12 +150,21 @@ class BootWatch:
                     self._boot = self._boot.with_rank(before.container_started(now))
                     return self._progress(before, self._boot.ranks[rank], now)
             case _Trouble(rank, error):
+                if news.of_log and not isinstance(error, (NodeUnreachable, DeadlineExceeded)):
+                    return self._once(rank, f"its log: {error.what}", State.WARN)
                 since = self._silent_since.setdefault(rank, now)
-                lost = isinstance(error, (NodeUnreachable, DeadlineExceeded))
-                if not lost or now - since > SILENT_NODE_SECONDS:
+                if isinstance(error, StepFailed):
                     raise error
+                if now - since > SILENT_NODE_SECONDS:
+                    raise self._lost(rank, error)
                 return self._once(rank, f"no answer: {error.what}", State.UNKNOWN)
         return []
+
+    def _lost(self, rank: int, error: SparktuiError) -> SparktuiError:
+        node = self._links[rank].node.name
+        text = f"no answer for {SILENT_NODE_SECONDS:.0f} s ({error.what}); the other ranks were left as they are"
+        fix = "sparktui serve follows the boot again once it answers; sparktui stop ends the others"
+        return NodeUnreachable(text, fix=fix, node=node)
 
     def _progress(self, before: RankBoot, after: RankBoot, now: float) -> list[Event]:
         events: list[Event] = []
@@ -199,22 +218,39 @@ class BootWatch:
 
     # -- a rank that ended --------------------------------------------------------------------------------------
 
-    async def _ended(self) -> AsyncIterator[Event]:
+    async def _ended(self, seen: _Seen) -> AsyncIterator[Event]:
         """Find the rank that ended first and why, show its last lines, stop the others, and fail."""
         # A rank that goes takes others with it within moments: see all of them before blaming one.
         await asyncio.sleep(1.0)
         found = await asyncio.gather(*(self._final(rank) for rank in range(len(self._links))))
-        gone = sorted((each for each in found if each is not None), key=lambda each: each.finished_at)
+        gone = [each for each in found if each is not None]
+        if not any(each.rank == seen.rank for each in gone):
+            gone.append(_gone(seen.rank, self._links[seen.rank].node.name, seen.container, []))
+        gone.sort(key=lambda each: (not each.finished_at, each.finished_at))
         first = gone[first_cause([each.explanation for each in gone]) or 0]
         for line in first.lines:
             yield LogLine(STEP, first.node, self._settings.mask(line))
-        async for event in self._halt_others({each.node for each in gone}):
-            yield event
+        # Said at once: stopping the others takes a while.
         for each in gone:
             yield NodeOutcome(STEP, each.node, Outcome.FAILED, f"rank {each.rank} ended: {each.how}")
+        names = {each.node for each in gone}
+        others = [link for link in self._links if link.node.name not in names]
+        async for event in merged([self._halted(link) for link in others]):
+            yield event
+        for link, spec in zip(self._links, self._specs, strict=True):
+            async for event in self._kept(link, spec.container.name):
+                yield event
         cause = first.explanation.cause if first.explanation else "its last lines are above"
         fix = first.explanation.fix if first.explanation else f"sparktui logs {first.node}"
         raise StepFailed(f"rank {first.rank} ended ({first.how}): {cause}", fix=fix, node=first.node)
+
+    async def _kept(self, link: NodeLink, name: str) -> AsyncIterator[Event]:
+        try:
+            container = await our_containers.look(link, name)
+        except SparktuiError:
+            return  # a node that is gone has said so
+        for event in await keep_log(self._settings, link, container, STEP) if container else ():
+            yield event
 
     async def _final(self, rank: int) -> _Gone | None:
         link, name = self._links[rank], self._specs[rank].container.name
@@ -225,26 +261,18 @@ class BootWatch:
             lines = [] if container is None else await our_containers.last_lines(link, name, LAST_LINES)
         except SparktuiError:
             return None
-        if container is None:
-            return _Gone(rank, link.node.name, "its container was removed", "", (), None)
-        how = "out of memory" if container.oom_killed else f"exit code {container.exit_code}"
-        explanation = explain(lines, container.exit_code, container.oom_killed)
-        return _Gone(rank, link.node.name, how, container.finished_at, tuple(lines), explanation)
+        return _gone(rank, link.node.name, container, lines)
 
-    async def _halt_others(self, gone: set[str]) -> AsyncIterator[Event]:
-        """The others wait for ever and hold their memory: stop them, keep their logs."""
-        for link, spec in zip(self._links, self._specs, strict=True):
-            if link.node.name in gone:
-                continue
-            try:
-                await our_containers.halt(link, spec.container.name, stop_seconds=HALT_SECONDS)
-            except SparktuiError as error:
-                yield Note(
-                    STEP, link.node.name, f"{spec.container.name} could not be stopped: {error.what}", State.WARN
-                )
-                continue
-            text = f"stopped, because another rank ended; {spec.container.name} keeps its log"
-            yield NodeOutcome(STEP, link.node.name, Outcome.CANCELLED, text)
+    async def _halted(self, link: NodeLink) -> AsyncIterator[Event]:
+        """A rank left alone waits for ever and holds its memory: stop it, keep its log."""
+        name = self._specs[link.node.rank].container.name
+        try:
+            await our_containers.halt(link, name, stop_seconds=HALT_SECONDS)
+        except SparktuiError as error:
+            yield Note(STEP, link.node.name, f"{name} could not be stopped: {error.what}", State.WARN)
+            return
+        text = f"stopped, because another rank ended; {name} keeps its log"
+        yield NodeOutcome(STEP, link.node.name, Outcome.CANCELLED, text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,6 +283,15 @@ class _Gone:
     finished_at: str
     lines: tuple[str, ...]
     explanation: Explanation | None
+
+
+def _gone(rank: int, node: str, container: OurContainer | None, lines: list[str]) -> _Gone:
+    if container is None:
+        return _Gone(rank, node, "its container was removed", "", (), None)
+    how = "out of memory" if container.oom_killed else f"exit code {container.exit_code}"
+    return _Gone(
+        rank, node, how, container.finished_at, tuple(lines), explain(lines, container.exit_code, container.oom_killed)
+    )
 
 
 def _has_ended(container: OurContainer | None) -> bool:

@@ -7,9 +7,18 @@ from collections.abc import Awaitable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
+from sparktui.cluster.container import SPEC_LABEL
 from sparktui.cluster.gid import GidDecision, index_by_rank
 from sparktui.engine.environment import uses_rdma
-from sparktui.engine.launch import HEAD_CONTAINER, WORKER_CONTAINER, LaunchSpec, launch_specs
+from sparktui.engine.folders import key_file
+from sparktui.engine.launch import (
+    HEAD_CONTAINER,
+    WORKER_CONTAINER,
+    LaunchSpec,
+    container_name,
+    launch_specs,
+    must_exist,
+)
 from sparktui.errors import SparktuiError
 from sparktui.events import Finding, State
 from sparktui.readings.nvidia_smi import parse_compute_apps
@@ -35,6 +44,8 @@ fi
 if command -v ss >/dev/null; then echo ss; ss -Hltn | awk '{print "port " $4}'; fi
 :"""
 _NODE_SECONDS = 15.0
+_MISSING_PATHS = """\
+printf '%s\\n' "$paths" | while IFS= read -r p; do [ -z "$p" ] || [ -e "$p" ] || printf '%s\\n' "$p"; done"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +55,8 @@ class Preflight:
     findings: tuple[Finding, ...]
     specs: tuple[LaunchSpec, ...]
     containers: dict[str, tuple[OurContainer, ...]]
+    image_ids: dict[str, str]
+    """Each node's own id of the image, to tell an engine of an older build under the same tag."""
 
     @property
     def failures(self) -> list[Finding]:
@@ -54,6 +67,17 @@ class Preflight:
         found = self.containers.get(node, ())
         return next((each for each in found if each.name in ENGINES and each.running), None)
 
+    def runs(self, spec: LaunchSpec) -> bool:
+        """Whether just this runs on its node, from the image that is there now."""
+        found = self.running(spec.node.name)
+        return found is not None and is_same(found, spec, self.image_ids.get(spec.node.name))
+
+
+def is_same(found: OurContainer, spec: LaunchSpec, image_id: str | None) -> bool:
+    """`found` was made by `spec` from the image of that local id."""
+    same_image = image_id is None or not found.image or found.image == image_id
+    return found.running and found.spec == spec.container.labels[SPEC_LABEL] and same_image
+
 
 async def preflight(context: Context) -> Preflight:
     """Ask all nodes everything at the same time."""
@@ -63,7 +87,7 @@ async def preflight(context: Context) -> Preflight:
         images_everywhere(context),
         views_everywhere(settings, links, revision),
         decide_gids(settings, links),
-        asyncio.gather(*(_caught(our_containers.find(link)) for link in links)),
+        asyncio.gather(*(_caught(_ours(link)) for link in links)),
         asyncio.gather(*(_caught(_ask(link)) for link in links)),
     )
     containers = {
@@ -81,7 +105,12 @@ async def preflight(context: Context) -> Preflight:
     specs: tuple[LaunchSpec, ...] = ()
     if not uses_rdma(settings) or len(known) == len(links):
         specs = launch_specs(settings, known)
-    return Preflight(tuple(findings), specs, containers)
+    for link, lacking in zip(
+        links, await asyncio.gather(*(_caught(_missing(settings, link, specs)) for link in links)), strict=True
+    ):
+        findings += _paths(link.node.name, lacking)
+    ids = {each.node: each.image.local_id for each in images if each.image is not None}
+    return Preflight(tuple(findings), specs, containers, ids)
 
 
 async def _caught(work: Awaitable[T]) -> T | SparktuiError:
@@ -91,13 +120,40 @@ async def _caught(work: Awaitable[T]) -> T | SparktuiError:
         return error
 
 
+async def _ours(link: NodeLink) -> tuple[OurContainer, ...]:
+    """Containers of ours; a name of ours that somebody else's container has is an error."""
+    await our_containers.look(link, container_name(link.node))
+    return await our_containers.find(link)
+
+
+async def _missing(settings: Settings, link: NodeLink, specs: Sequence[LaunchSpec]) -> list[str]:
+    """What would be mounted read-only and is not there: Docker would make an empty folder of it, and start."""
+    spec = next((each for each in specs if each.node.name == link.node.name), None)
+    # The key's file is written just before the start.
+    paths = [path for path in must_exist(spec.container) if path != key_file(settings)] if spec else []
+    if not paths:
+        return []
+    asked = await link.script(_MISSING_PATHS, values={"paths": "\n".join(paths)}, deadline_seconds=_NODE_SECONDS)
+    return asked.stdout.splitlines()
+
+
+def _paths(node: str, lacking: list[str] | SparktuiError) -> Iterator[Finding]:
+    if isinstance(lacking, SparktuiError):
+        yield _lost("paths", node, lacking)
+        return
+    for path in lacking:
+        fix = "put it there, or correct the setting that names it"
+        yield Finding(STEP, "paths", node, State.FAIL, f"{path} is to be mounted and is not there", fix=fix)
+
+
 async def _ask(link: NodeLink) -> str:
     return (await link.script(_NODE_SCRIPT, deadline_seconds=_NODE_SECONDS)).stdout
 
 
 def _lost(check: str, node: str, error: SparktuiError) -> Finding:
-    data = {"unreachable": True} if error.exit_status == 3 else {}
-    return Finding(STEP, check, node, State.UNKNOWN, error.what, fix=error.fix, data=data)
+    if error.exit_status == 3:
+        return Finding(STEP, check, node, State.UNKNOWN, error.what, fix=error.fix, data={"unreachable": True})
+    return Finding(STEP, check, node, State.FAIL, error.what, fix=error.fix)
 
 
 def _images(settings: Settings, found: list[Found]) -> Iterator[Finding]:
@@ -169,9 +225,9 @@ def _others(
             if each.name in ENGINES and each.profile == settings.profile.name:
                 continue
             what = f"{each.name} of profile {each.profile or '?'} runs here ({each.role or 'unknown role'})"
-            yield Finding(
-                STEP, "containers", link.node.name, State.FAIL, what, fix="stop it first, with its own profile"
-            )
+            own = f" --profile {each.profile}" if each.profile else ", with its own profile"
+            fix = f"stop it first: sparktui stop{own}"
+            yield Finding(STEP, "containers", link.node.name, State.FAIL, what, fix=fix)
 
 
 def _machines(

@@ -5,12 +5,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 
+from sparktui.cluster.container import OWNER_LABEL
+from sparktui.engine.launch import HEAD_CONTAINER, PACK_CONTAINER, WORKER_CONTAINER
 from sparktui.errors import SparktuiError, StepFailed
-from sparktui.events import CommandShown, Event, NodeOutcome, Note, Outcome, State
+from sparktui.events import CommandShown, Event, Finding, NodeOutcome, Note, Outcome, State
 from sparktui.remote import our_containers
 from sparktui.remote.link import NodeLink
 from sparktui.remote.our_containers import OurContainer
 from sparktui.settings import Settings
+from sparktui.steps.kept_logs import keep_log
 from sparktui.steps.merge import merged
 from sparktui.steps.shown import shown, typed
 from sparktui.steps.step import Command, Context, Inspection
@@ -30,6 +33,8 @@ for d in /proc/[0-9]*; do
 done
 for f in /dev/shm/psm_* /dev/shm/sem.mp-* /dev/shm/torch_* /dev/shm/nccl-*; do
   [ -e "$f" ] || continue
+  # Others' memory maps cannot be read without being root, so nobody here can say whether that segment is in use.
+  if [ "$(id -u)" != 0 ] && [ ! -O "$f" ]; then printf 'foreign memory\\t%s\\n' "$f"; continue; fi
   if grep -qs -- "$f" /proc/[0-9]*/maps; then continue; fi
   printf 'shared memory\\t%s\\n' "$f"
 done
@@ -75,6 +80,9 @@ async def _stop_on(settings: Settings, link: NodeLink) -> AsyncIterator[Event]:
     try:
         found = await _ours(settings, link)
         for each in found:
+            if each.role in ("head", "worker"):
+                for event in await keep_log(settings, link, each, STEP):
+                    yield event
             yield CommandShown(
                 STEP, node, typed(link.node, ["docker", "stop", "--time", str(GRACE_SECONDS), each.name])
             )
@@ -88,9 +96,20 @@ async def _stop_on(settings: Settings, link: NodeLink) -> AsyncIterator[Event]:
                 STEP, node, f"{len(segments)} segments of shared memory {how}", State.INFO if freed.ok else State.WARN
             )
             left = await _leftovers(settings, link)
+        foreign = [what for kind, what in left if kind == "foreign memory"]
+        if foreign:
+            text = f"{len(foreign)} segments of shared memory are another user's: {' '.join(foreign[:4])}"
+            yield Note(STEP, node, text)
+        left = [each for each in left if each[0] != "foreign memory"]
+        left += [("container of somebody else", name) for name in await _not_ours(link)]
     except SparktuiError as error:
-        # The other nodes are stopped all the same.
-        yield NodeOutcome(STEP, node, Outcome.FAILED, f"{error.what}; what runs there is not known")
+        # The other nodes are stopped all the same; then the run ends with the status of an unreached node.
+        text = f"{error.what}; what runs there is not known"
+        data = {"unreachable": True} if error.exit_status == 3 else {}
+        yield Finding(
+            STEP, "stop", node, State.UNKNOWN, text, fix=error.fix or f"sparktui stop --node {node}", data=data
+        )
+        yield NodeOutcome(STEP, node, Outcome.FAILED, text)
         return
     if left:
         names = ", ".join(f"{kind} {what}" for kind, what in left)
@@ -98,6 +117,20 @@ async def _stop_on(settings: Settings, link: NodeLink) -> AsyncIterator[Event]:
         return
     names = ", ".join(each.name for each in found) or "nothing ran"
     yield NodeOutcome(STEP, node, Outcome.DONE, f"{names}; port {settings.port} is closed")
+
+
+async def _not_ours(link: NodeLink) -> list[str]:
+    """Running containers that have a name of ours but not our label: never touched, never passed over in silence."""
+    engine = await link.docker()
+    listed = await engine.call(lambda client: client.api.containers(all=False), deadline_seconds=LOOK_SECONDS)
+    names = {HEAD_CONTAINER, WORKER_CONTAINER, PACK_CONTAINER}
+    return sorted(
+        name
+        for each in listed
+        if (each.get("Labels") or {}).get(OWNER_LABEL) != "sparktui"
+        for name in (text.lstrip("/") for text in each.get("Names") or ())
+        if name in names
+    )
 
 
 async def _leftovers(settings: Settings, link: NodeLink) -> list[tuple[str, str]]:
@@ -108,7 +141,7 @@ async def _leftovers(settings: Settings, link: NodeLink) -> list[tuple[str, str]
         if not answer.ok:
             raise StepFailed(f"could not look for leftovers: {answer.stderr.strip()[-200:]}", node=link.node.name)
         rows = [(kind, what) for kind, _, what in (line.partition("\t") for line in answer.stdout.splitlines()) if what]
-        if not [kind for kind, _ in rows if kind != "shared memory"]:
+        if not [kind for kind, _ in rows if kind not in ("shared memory", "foreign memory")]:
             return rows
         await asyncio.sleep(1.0)
     return rows

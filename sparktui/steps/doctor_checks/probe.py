@@ -14,6 +14,7 @@ from sparktui.engine.folders import node_folders
 from sparktui.readings.nvidia_smi import APP_FIELDS, GPU_FIELDS, GPU_FIELDS_SHORT
 from sparktui.readings.sections import sections
 from sparktui.steps.checkpoint_probe import CHECKPOINT_SCRIPT
+from sparktui.steps.fabric_probe import FABRIC_SCRIPT
 
 if TYPE_CHECKING:
     from sparktui.settings import Settings
@@ -51,15 +52,6 @@ done
 rm -rf "$scratch"
 """
 
-_FABRIC = """\
-for p in /sys/class/infiniband/*/device/net/*; do [ -e "$p" ] && printf '%s\\t-\\n' "$p"; done
-grep -Hs '' /sys/class/infiniband/*/fw_ver /sys/class/infiniband/*/sys_image_guid \
- /sys/class/infiniband/*/ports/1/state /sys/class/infiniband/*/ports/1/phys_state \
- /sys/class/infiniband/*/ports/1/rate /sys/class/infiniband/*/ports/1/gids/* \
- /sys/class/infiniband/*/ports/1/gid_attrs/types/* /sys/class/infiniband/*/ports/1/gid_attrs/ndevs/* \
- /sys/class/net/*/mtu /sys/class/net/*/operstate /sys/class/net/*/carrier /sys/class/net/*/speed \
- /sys/class/net/*/phys_port_name | grep -v ':0000:0000:0000:0000:0000:0000:0000:0000$' | sed "s/:/$tab/"
-:"""
 _CACHES = """\
 for d in .triton .cache/triton .cache/flashinfer .cache/torch_extensions .cache/torch/inductor .cache/vllm \
  .cache/tilelang .deep_gemm; do [ -d "$HOME/$d" ] && printf '%s\\t%s\\n' "$(stat -f -c %T "$HOME/$d")" "$HOME/$d"; done
@@ -89,7 +81,7 @@ def _parts() -> tuple[tuple[str, str], ...]:
         ("gpu.apps", _nvidia("--query-compute-apps=" + ",".join(APP_FIELDS))),
         ("docker.choice", _DOCKER_CHOICE),
         ("cdi", "grep -E '^[[:space:]]*mode[[:space:]]*=' /etc/nvidia-container-runtime/config.toml"),
-        ("fabric", _FABRIC),
+        ("fabric", FABRIC_SCRIPT),
         ("addresses", "ip -o -4 addr show"),
         ("meminfo", "cat /proc/meminfo"),
         ("minfree", "cat /proc/sys/vm/min_free_kbytes"),
