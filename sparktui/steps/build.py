@@ -127,6 +127,14 @@ class Build:
                 lacking.append(next(link for link in context.workers if link.node.name == each.node))
             else:
                 yield NodeOutcome(STEP, each.node, Outcome.DONE, f"image {head_image.content}; nothing to send")
+        for link in lacking:
+            machine = await images.machine_architecture(link)
+            if machine and machine != head_image.architecture:
+                raise StepFailed(
+                    f"the head's image is {head_image.architecture}, node is {machine}",
+                    fix="all nodes must be of one kind; or set BUILD_ON=each",
+                    node=link.node.name,
+                )
         if lacking:
             for link in lacking:
                 saved, load = shlex.join([*DOCKER, "save", settings.image]), shlex.join([*DOCKER, "load"])
@@ -225,6 +233,7 @@ async def _build_on(link: NodeLink, settings: Settings, base: str, wanted: str, 
         yield CommandShown(STEP, node, typed(link.node, pull_argv(base)))
         async for event in _followed(link, pull_argv(base), settings.pull_timeout, "the base could not be pulled"):
             yield event
+    await _refuse_foreign_architecture(link, base)
     if link.node.is_head:
         argv = build_argv(settings, base, wanted, str(overlay))
         yield CommandShown(STEP, node, settings.mask(typed(link.node, argv)))
@@ -245,6 +254,18 @@ async def _build_on(link: NodeLink, settings: Settings, base: str, wanted: str, 
     if built is None or not _built(built, settings, base, wanted):
         raise StepFailed(f"the build left no image {settings.image} of this overlay", fix="sparktui build", node=node)
     yield NodeOutcome(STEP, node, Outcome.DONE, f"image {built.content} built")
+
+
+async def _refuse_foreign_architecture(link: NodeLink, reference: str) -> None:
+    """An image of another architecture ends with a bare `exec format error`, and only when it is started."""
+    image = await images.look(link, reference)
+    machine = await images.machine_architecture(link)
+    if image is not None and machine and image.architecture and image.architecture != machine:
+        raise StepFailed(
+            f"image is {image.architecture}, node is {machine}: {reference}",
+            fix=f"set BASE_IMAGE to one that has {machine}, and BASE_DIGEST to nothing",
+            node=link.node.name,
+        )
 
 
 async def _followed(link: NodeLink, argv: list[str], silent_seconds: int, failed: str) -> AsyncIterator[Event]:

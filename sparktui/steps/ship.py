@@ -19,6 +19,8 @@ from sparktui.steps.image_parts import CHUNK_BYTES, needed_members, tar_of, tota
 from sparktui.steps.pace import Pace
 
 STEP = "build"
+STALL_SECONDS = 180.0
+"""A worker that takes nothing for so long is left behind: all of them get each chunk at the same time."""
 _CLOSE_SECONDS = 3600.0
 
 
@@ -47,15 +49,19 @@ async def ship(head: NodeLink, workers: Sequence[NodeLink], image: str, spool: P
     identity = await images.look(head, image)
     if identity is None:
         raise StepFailed(f"image {image} is not here", fix="sparktui build", node="head")
-    shared = dict(
-        zip(
-            workers,
-            await asyncio.gather(*(images.longest_shared_layers(worker, identity.layers) for worker in workers)),
-            strict=True,
-        )
+    shared: dict[NodeLink, int] = {}
+    found = await asyncio.gather(
+        *(images.longest_shared_layers(worker, identity.layers) for worker in workers), return_exceptions=True
     )
-    whole = [worker for worker in workers if not shared[worker]]
-    partial = [worker for worker in workers if shared[worker]]
+    for worker, count in zip(workers, found, strict=True):
+        if isinstance(count, int):
+            shared[worker] = count
+        elif isinstance(count, SparktuiError):
+            yield NodeOutcome(STEP, worker.node.name, Outcome.FAILED, f"the image was not sent: {count.what}")
+        else:
+            raise count
+    whole = [worker for worker in shared if not shared[worker]]
+    partial = [worker for worker in shared if shared[worker]]
     if partial:
         async for event in _ship_missing(head, partial, shared, image, identity, spool, whole):
             yield event
@@ -128,13 +134,14 @@ async def _send(chunks: AsyncIterator[bytes], receivers: list[_Receiver]) -> Asy
     async def given(receiver: _Receiver, chunk: bytes) -> None:
         with _noted(receiver):
             receiver.pipe.stdin.write(chunk)
-            await receiver.pipe.stdin.drain()
+            async with asyncio.timeout(STALL_SECONDS):
+                await receiver.pipe.stdin.drain()
             receiver.sent_bytes += len(chunk)
 
     async def closed(receiver: _Receiver) -> None:
         with _noted(receiver):
             receiver.pipe.stdin.write_eof()
-            async with asyncio.timeout(_CLOSE_SECONDS):
+            async with asyncio.timeout(_CLOSE_SECONDS if not receiver.failure else 5.0):
                 ended = await receiver.pipe.wait()
             if not ended.ok:
                 receiver.failure = (ended.stderr or ended.stdout).strip()[-300:] or f"status {ended.exit_status}"
@@ -163,14 +170,19 @@ def _noted(receiver: _Receiver) -> Any:
     """A receiver's trouble becomes its own; the first one counts."""
     try:
         yield
-    except (SparktuiError, OSError, TimeoutError) as error:
+    except TimeoutError:
+        receiver.failure = receiver.failure or f"it took nothing for {STALL_SECONDS:.0f} s"
+    except (SparktuiError, OSError) as error:
         receiver.failure = receiver.failure or str(error) or type(error).__name__
 
 
 async def _verdict(receiver: _Receiver, image: str, identity: ImageIdentity) -> NodeOutcome:
     if receiver.failure:
         return NodeOutcome(STEP, receiver.name, Outcome.FAILED, f"the image did not arrive: {receiver.failure}")
-    there = await images.look(receiver.link, image)
+    try:
+        there = await images.look(receiver.link, image)
+    except SparktuiError as error:
+        return NodeOutcome(STEP, receiver.name, Outcome.FAILED, f"whether the image arrived is not known: {error.what}")
     if there is None or there.content != identity.content:
         found = "nothing" if there is None else there.content
         text = f"what arrived is not the head's image ({found} instead of {identity.content})"
