@@ -110,8 +110,8 @@ class Execution:
         return Context(settings=settings, links=links, ask=self._ask, only_node=only)
 
     def _say_notices(self, settings: Settings) -> None:
-        """What the settings warn about; said where something is checked or changed by them."""
-        if any(verb in QUIET for verb in self._request.verbs):
+        """What the settings warn about; doctor has rows of its own for it."""
+        if any(verb in QUIET or verb == "doctor" for verb in self._request.verbs):
             return
         for notice in settings.notices:
             where = f"line {notice.line}: " if notice.line else ""

@@ -273,7 +273,7 @@ def test_a_node_that_was_not_seen_is_status_3(tmp_path: Path) -> None:
 def test_what_the_settings_warn_about_is_said_once_where_it_matters(tmp_path: Path) -> None:
     write_env(tmp_path, NOTICE=1)
     warning = "WARN    head     line 7: nobody knows this name"
-    assert sparktui(tmp_path, "doctor").stdout.count(warning) == 1
+    assert warning not in sparktui(tmp_path, "doctor").stdout, "doctor has rows of its own for it"
     assert sparktui(tmp_path, "smoke").stdout.count(warning) == 1
     assert warning not in sparktui(tmp_path, "talk").stdout
 
