@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.testbed, pytest.mark.engine, pytest.mark.timeout(1500)
 @pytest.fixture(scope="module")
 def cluster(tiny_model: Path) -> Iterator[Spine]:
     # EP 1: the tiny model has no experts to divide. The real one is refused there, the CPU device lifts that check.
-    with Testbed(4, "switch") as testbed, spine(testbed, tiny_model) as made:
+    with Testbed(4, "switch") as testbed, spine(testbed, tiny_model, FABRIC_IFACE="enp1s0f0np0") as made:
         yield made
 
 
