@@ -22,8 +22,9 @@ def test_the_wheel_carries_assets_overlay_and_examples(tmp_path: Path) -> None:
         cwd=PROJECT, check=True, capture_output=True, timeout=120,
     )  # fmt: skip
     (wheel,) = tmp_path.glob("*.whl")
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", str(tmp_path / "installed")]
     subprocess.run(
-        [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", str(tmp_path / "installed"), wheel],
+        [*pip, str(wheel)],
         check=True, capture_output=True, timeout=120,
     )  # fmt: skip
     installed = tmp_path / "installed"
