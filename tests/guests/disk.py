@@ -1,6 +1,6 @@
-"""The guests' Docker data as a disk: our image, built from the real Dockerfile on the testbed's Debian, without an engine.
+"""The guests' Docker data as a disk: our image, from the real Dockerfile on the testbed's Debian, without an engine.
 
-The exporter's programs come from overlay/build/install_nfs.sh, run for real against a Debian mirror, once for the cache.
+The exporter's programs come from overlay/build/install_nfs.sh, run for real against a Debian mirror, and are cached.
 """
 
 from __future__ import annotations

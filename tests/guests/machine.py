@@ -1,12 +1,13 @@
-"""Guests that are a small cluster with a kernel of their own: a head and two workers, joined by cables, as in a triangle.
+"""Guests that are a small cluster with kernels of their own: a head and two workers, joined by cables as in a triangle.
 
-Each is QEMU's emulated processor (no KVM needed) with Debian's kernel, sshd, a Docker Engine that has our image, and the
+Each is QEMU's emulated processor (no KVM needed) with Debian's kernel, sshd, a Docker Engine that has our image and the
 kernel's NFS. `mgmt0` is for the tests alone; `enP7s7` is the LAN; the `enp…` netdevs are cables that can be pulled.
 """
 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
 import os
 import shlex
@@ -20,6 +21,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from sparktui.cluster.node import Node
+from sparktui.remote.ssh import SshLink
+from sparktui.remote.ssh_login import SshAccess
 from tests.guests.disk import ensure_disk
 from tests.guests.kernel import GuestKernel, ensure_kernel
 from tests.testbed.requirements import SEARCH
@@ -63,10 +67,22 @@ class Guest:
             f"NAME={self.name}\nFOLDER={self.folder}\nMODULES={kernel.modules}\n"
             f"NETDEVS={shlex.quote(chr(10).join(netdevs))}\n"
         )
-        command = f"console=ttyS0 quiet panic=-1 guest_init={INIT} guest_env={work}/env"
+        command = (
+            f"console=ttyS0 quiet panic=-1 mitigations=off random.trust_cpu=on guest_init={INIT} guest_env={work}/env"
+        )
         argv = [
             shutil.which("qemu-system-x86_64", path=SEARCH) or "qemu-system-x86_64",
-            *("-accel", "tcg,thread=multi", "-cpu", "max", "-smp", "2", "-m", str(MEMORY_MIB), "-no-reboot"),
+            *(
+                "-accel",
+                "tcg,thread=multi",
+                "-cpu",
+                "Nehalem,check=off",
+                "-smp",
+                "1",
+                "-m",
+                str(MEMORY_MIB),
+                "-no-reboot",
+            ),
             *("-display", "none", "-nodefaults", "-serial", f"file:{work}/console.log"),
             *("-qmp", f"unix:{work}/qmp.sock,server=on,wait=off"),
             *("-kernel", str(kernel.image), "-initrd", str(kernel.initramfs), "-append", command),
@@ -112,7 +128,7 @@ class Guest:
     def run(
         self, argv: Sequence[str], *, timeout: float = 120.0, check: bool = True, stdin: str | None = None
     ) -> subprocess.CompletedProcess[str]:
-        """Run a command there with HOME=/home/spark.
+        """Run a command there in /home/spark.
 
         Raises:
             AssertionError: a non-zero status while `check`, with what it said.
@@ -161,12 +177,22 @@ class Guest:
 
 @dataclass(frozen=True, slots=True)
 class GuestCluster:
+    """`link` is the product's own, over ssh, for the head as well: this test machine is no node."""
+
     head: Guest
     workers: tuple[Guest, Guest]
 
     @property
     def guests(self) -> tuple[Guest, ...]:
         return (self.head, *self.workers)
+
+    def link(self, node: Node) -> SshLink:
+        guest = self.guests[node.rank]
+        reached = dataclasses.replace(node, ssh_host="127.0.0.1", ssh_user="root", ssh_port=guest.port)
+        folder = guest.folder
+        access = SshAccess(home=folder / "home", home_is_other=True, identity=folder / "keys/id_ed25519",
+                           connect_seconds=60.0)  # fmt: skip
+        return SshLink(reached, access)
 
 
 @contextlib.contextmanager
@@ -193,6 +219,7 @@ def guest_cluster() -> Iterator[GuestCluster]:
         try:
             for guest in cluster.guests:
                 guest.start(kernel, disk)
+            _know_hosts(folder, cluster)
             for guest in cluster.guests:
                 guest.wait_ready()
             yield cluster
@@ -217,6 +244,13 @@ def _lay_ssh(folder: Path) -> None:
         "PermitRootLogin yes\nPasswordAuthentication no\nKbdInteractiveAuthentication no\nUseDNS no\n"
         "MaxSessions 100\nPidFile /run/sshd.pid\nSubsystem sftp internal-sftp\n"
     )
+
+
+def _know_hosts(folder: Path, cluster: GuestCluster) -> None:
+    host_key = " ".join((folder / "keys/host_key.pub").read_text().split()[:2])
+    (folder / "home/.ssh").mkdir(parents=True, mode=0o700)
+    lines = [f"[127.0.0.1]:{guest.port} {host_key}\n" for guest in cluster.guests]
+    (folder / "home/.ssh/known_hosts").write_text("".join(lines))
 
 
 def _text(path: Path) -> str:
