@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from sparktui.cluster.container import ContainerSpec, Mount, VolumeSpec
+from sparktui.cluster.container import ContainerSpec, HealthCheck, Mount, VolumeSpec
 from sparktui.cluster.node import Node
 from sparktui.engine.folders import STATE_PATH, node_folders
 from sparktui.engine.launch import owner_labels, with_spec_label
@@ -122,6 +122,14 @@ def exporter_spec(settings: Settings, image: str | None = None) -> ContainerSpec
             privileged=True,
             restart="unless-stopped",
             stop_timeout_seconds=15,
+            # the image's own check asks an engine, which this container never runs
+            health=HealthCheck(
+                command=("python3", "-S", "-m", "spark_overlay.nfs_null"),
+                interval_seconds=60,
+                timeout_seconds=30,
+                start_period_seconds=120,
+                retries=3,
+            ),
         )
     )
 

@@ -66,6 +66,8 @@ def test_the_exporter_exports_read_only_to_the_named_clients_and_outlives_a_rebo
     assert spec.mounts[0].text.endswith("DeepSeek-V4.1-Flash-1017:/export:ro")
     assert spec.environment["NFS_CLIENTS"] == "10.0.22.0/24,10.0.23.0/24"
     assert spec.environment["NFS_SERVER"] == "kernel"
+    assert spec.health is not None
+    assert spec.health.command[-1] == "spark_overlay.nfs_null"  # not the image's, which asks an engine
 
 
 def test_ganesha_gets_the_workers_own_addresses_when_nothing_is_set() -> None:
