@@ -4,7 +4,8 @@
 
 Run it as root on a machine that can hold a testbed (tests/testbed). It brings three simulated Sparks up, makes an
 image of random bytes on the head, and measures in every round: save and load between two Engines of this machine
-through a pipe; our ship to one worker; our ship to both; our ship when both have it. Ratios are medians over the rounds.
+through a pipe; our ship to one worker; our ship to both; our ship when both have it. Ratios are medians over the
+rounds.
 """
 
 from __future__ import annotations
