@@ -38,6 +38,7 @@ def inspected(node: SimulatedSpark, name: str) -> dict[str, Any]:
     if plain["Id"].startswith(plain["Config"]["Hostname"]):
         shaped["Config"].pop("Hostname")
     # The Engine gives them in no order of ours.
+    shaped["Mounts"] = sorted(shaped["Mounts"], key=lambda each: each["Destination"])
     shaped["HostConfig"]["Binds"] = sorted(shaped["HostConfig"].get("Binds") or ())
     shaped["Config"]["Env"] = sorted(shaped["Config"].get("Env") or ())
     return shaped
