@@ -15,6 +15,7 @@ class Node:
         address: the control-plane IP that other nodes reach it by.
         ssh_host: what ssh is given (an alias of the user's ssh config, a name or an IP); empty for the head.
         ssh_user: the user of this node, or None for what ssh's own configuration says.
+        ssh_identity: the key file that the settings name, or empty for what ssh's own configuration says.
         fabric_address: the ConnectX address that this node mounts weights over, or None where not set.
     """
 
@@ -24,6 +25,7 @@ class Node:
     ssh_host: str = ""
     ssh_user: str | None = None
     ssh_port: int | None = None
+    ssh_identity: str = ""
     fabric_address: str | None = None
 
     @property

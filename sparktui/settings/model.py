@@ -101,6 +101,7 @@ class Settings(
             address=address,
             ssh_host=host,
             ssh_user=user if separator else self.worker_user or None,
+            ssh_identity=self.ssh_identity,
             fabric_address=fabric,
         )
 

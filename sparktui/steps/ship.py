@@ -13,12 +13,14 @@ from sparktui.errors import SparktuiError, StepFailed
 from sparktui.events import Event, NodeOutcome, Note, Outcome, State
 from sparktui.readings.image_identity import ImageIdentity
 from sparktui.remote import images
+from sparktui.remote.checkpoint_folder import free_bytes
 from sparktui.remote.docker import load_image_argv, save_image_argv
 from sparktui.remote.link import NodeLink
 from sparktui.steps.image_parts import CHUNK_BYTES, needed_members, tar_of, total_bytes
 from sparktui.steps.pace import Pace
 
 STEP = "build"
+SPOOL_RESERVE_BYTES = 2 * 1024**3
 STALL_SECONDS = 180.0
 """A worker that takes nothing for so long is left behind: all of them get each chunk at the same time."""
 _CLOSE_SECONDS = 3600.0
@@ -62,6 +64,10 @@ async def ship(head: NodeLink, workers: Sequence[NodeLink], image: str, spool: P
             raise count
     whole = [worker for worker in shared if not shared[worker]]
     partial = [worker for worker in shared if shared[worker]]
+    room = await asyncio.to_thread(free_bytes, spool)
+    if partial and room is not None and room < identity.size_bytes + SPOOL_RESERVE_BYTES:
+        yield Note(STEP, "head", f"{spool} has no room to pick layers out of the image; it is sent whole", State.WARN)
+        whole, partial = [*whole, *partial], []
     if partial:
         async for event in _ship_missing(head, partial, shared, image, identity, spool, whole):
             yield event

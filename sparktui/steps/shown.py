@@ -16,10 +16,11 @@ def typed(node: Node, argv: Sequence[str]) -> str:
 
 
 def ssh_prefix(node: Node) -> str:
-    """`ssh user@host`, as configured."""
+    """`ssh user@host`, with the key file that the settings name."""
     target = f"{node.ssh_user}@{node.ssh_host}" if node.ssh_user else node.ssh_host
     port = ["-p", str(node.ssh_port)] if node.ssh_port else []
-    return shlex.join(["ssh", *port, target])
+    key = ["-i", node.ssh_identity] if node.ssh_identity else []
+    return shlex.join(["ssh", *key, *port, target])
 
 
 def shown(node: Node, argv: Sequence[str], why: str = "") -> Command:

@@ -7,13 +7,13 @@ import base64
 import json
 import shlex
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any
 
 from sparktui.errors import StepFailed
 from sparktui.events import Event, Finding, State
 from sparktui.remote import our_containers
-from sparktui.remote.server import EngineServer, Generation, ServerError
+from sparktui.remote.server import EngineServer, Generation, ServerError, chat_body
 from sparktui.settings import Settings
 from sparktui.shipped import shipped
 from sparktui.steps.serve import local_url
@@ -44,7 +44,7 @@ class Smoke:
     async def plan(self, context: Context) -> list[Command]:
         settings = context.settings
         return [
-            Command("head", curl(settings, check), check.id)
+            Command("head", curl(settings, check, await _messages(check)), check.id)
             for check in await asyncio.to_thread(load_checks, shipped("assets") / "smoke.json")
         ]
 
@@ -72,24 +72,18 @@ class Smoke:
                 )
 
 
-def chat_json(settings: Settings, check: SmokeCheck) -> dict[str, Any]:
-    return {
-        "model": settings.served_model,
-        "messages": [*check.messages],
-        "max_tokens": check.max_tokens,
-        "temperature": check.temperature,
-        "chat_template_kwargs": {"thinking": False},
-        **check.more,
-    }
-
-
-def curl(settings: Settings, check: SmokeCheck) -> str:
+def curl(settings: Settings, check: SmokeCheck, messages: Sequence[Mapping[str, Any]]) -> str:
     """The request as a person would send it; a key is read from its file, never shown."""
     line = ["curl", "-sS", f"{local_url(settings)}/v1/chat/completions", "-H", "Content-Type: application/json"]
     key = ""
     if settings.api_key is not None:
         key = f' -H "Authorization: Bearer $(cat {shlex.quote(str(settings.state_dir / "api-key"))})"'
-    return f"{shlex.join(line)}{key} -d {shlex.quote(json.dumps(chat_json(settings, check)))}"
+    body = chat_body(settings.served_model, messages, _generation(check), more=check.more)
+    return f"{shlex.join(line)}{key} -d {shlex.quote(json.dumps(body))}"
+
+
+def _generation(check: SmokeCheck) -> Generation:
+    return Generation(max_tokens=check.max_tokens, thinking=False, temperature=check.temperature)
 
 
 async def _missing_rank(context: Context) -> tuple[str, str] | None:
@@ -124,7 +118,7 @@ async def _ask(
 
 
 async def _conversation(server: EngineServer, settings: Settings, check: SmokeCheck) -> Verdict:
-    generation = Generation(max_tokens=check.max_tokens, thinking=False, temperature=check.temperature)
+    generation = _generation(check)
     messages = list(await _messages(check))
 
     async def turn() -> dict[str, Any]:
