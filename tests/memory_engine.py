@@ -3,7 +3,7 @@
 What is modelled: containers (create, start, stop, kill, wait, remove, list, inspect, logs), images (get, list, tag,
 remove), volumes (create, get, list, remove), info and version, and the Engine's refusals as docker.errors (404, 409).
 A container that starts does nothing unless `on_start[name]` is set: that function is given it and may set status,
-exit code and log.
+exit code and log. A key that ends in `*` stands for all names that begin so (short looks have random ends).
 """
 
 from __future__ import annotations
@@ -46,6 +46,8 @@ class MemoryContainer:
     exit_code: int = 0
     oom_killed: bool = False
     log: list[str] = field(default_factory=list)
+    started_at: str = "2025-01-01T00:00:01Z"
+    finished_at: str = "0001-01-01T00:00:00Z"
 
     @property
     def short_id(self) -> str:
@@ -72,8 +74,8 @@ class MemoryContainer:
                 "OOMKilled": self.oom_killed,
                 "Error": "",
                 "Pid": 4242 if self.status == "running" else 0,
-                "StartedAt": "2025-01-01T00:00:01Z",
-                "FinishedAt": "0001-01-01T00:00:00Z",
+                "StartedAt": self.started_at,
+                "FinishedAt": self.finished_at,
             },
         }
 
@@ -87,7 +89,7 @@ class MemoryContainer:
     def start(self) -> None:
         self.status = "running"
         self.engine.actions.append(f"start {self.name}")
-        if behave := self.engine.on_start.get(self.name):
+        if behave := self.engine.behaviour(self.name):
             behave(self)
 
     def stop(self, timeout: int | None = None) -> None:
@@ -238,6 +240,12 @@ class MemoryEngine:
         self.actions.append(f"create {name}")
         return self.containers[name]
 
+    def behaviour(self, name: str) -> Callable[[MemoryContainer], None] | None:
+        for key, behave in self.on_start.items():
+            if key == name or (key.endswith("*") and name.startswith(key[:-1])):
+                return behave
+        return None
+
     def found(self, name_or_id: str) -> MemoryContainer:
         for container in self.containers.values():
             if name_or_id in (container.name, container.id, container.short_id):
@@ -356,6 +364,13 @@ class _Api:
 
     def inspect_volume(self, name: str) -> dict[str, Any]:
         return self._engine.volume(name).attrs
+
+    def volumes(self, filters: dict[str, Any] | None = None) -> dict[str, Any]:
+        found = _Volumes(self._engine).list(filters=filters)
+        return {"Volumes": [each.attrs for each in found] or None, "Warnings": None}
+
+    def images(self, **_: Any) -> list[dict[str, Any]]:
+        return [each.attrs for each in _Images(self._engine).list()]
 
     def wait(self, container: str, **_: Any) -> dict[str, Any]:
         return self._engine.found(container).wait()

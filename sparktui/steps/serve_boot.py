@@ -24,6 +24,8 @@ STEP = "serve"
 STATE_SECONDS = 2.0
 SILENT_NODE_SECONDS = 45.0
 LAST_LINES = 30
+SETTLE_SECONDS = 1.0
+"""A rank that goes takes others with it within moments: see all of them before blaming one."""
 HALT_SECONDS = 20
 
 
@@ -220,8 +222,7 @@ class BootWatch:
 
     async def _ended(self, seen: _Seen) -> AsyncIterator[Event]:
         """Find the rank that ended first and why, show its last lines, stop the others, and fail."""
-        # A rank that goes takes others with it within moments: see all of them before blaming one.
-        await asyncio.sleep(1.0)
+        await asyncio.sleep(SETTLE_SECONDS)
         found = await asyncio.gather(*(self._final(rank) for rank in range(len(self._links))))
         gone = [each for each in found if each is not None]
         if not any(each.rank == seen.rank for each in gone):

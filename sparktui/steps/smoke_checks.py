@@ -69,11 +69,13 @@ def judge(answer: Mapping[str, Any], expect: Mapping[str, Any]) -> Verdict:
     try:
         choice = answer["choices"][0]
         message = choice["message"]
-    except (KeyError, IndexError, TypeError):
+        content = str(message.get("content") or "")
+    except (KeyError, IndexError, TypeError, AttributeError):
         return Verdict(State.FAIL, f"the answer has no choice: {json.dumps(answer)[:200]}")
-    content = str(message.get("content") or "")
     wanted_reason = expect.get("finish_reason")
     calls = message.get("tool_calls") or []
+    if not (isinstance(calls, list) and all(isinstance(_function(each), dict) for each in calls)):
+        return Verdict(State.FAIL, f"its tool calls are garbled: {json.dumps(calls)[:120]}")
     if "tool_calls" in expect:
         verdict = _judge_calls(calls, expect["tool_calls"], content)
         if verdict is not None:
@@ -87,15 +89,20 @@ def judge(answer: Mapping[str, Any], expect: Mapping[str, Any]) -> Verdict:
     if "json" in expect:
         try:
             found = json.loads(content)
-        except ValueError:
+        except (ValueError, RecursionError):
             return Verdict(State.FAIL, f"it is no JSON: {content[:120]!r}")
         if found != expect["json"]:
             return Verdict(State.FAIL, f"it said {found!r}, not {expect['json']!r}")
     lacking = [word for word in expect.get("content_contains", ()) if word.lower() not in content.lower()]
     if lacking:
         return Verdict(State.FAIL, f"it does not name {', '.join(lacking)}: {content[:120]!r}")
-    shown = content.strip() or ", ".join(f"{c['function']['name']}({c['function']['arguments']})" for c in calls)
+    shown = content.strip() or ", ".join(f"{f.get('name')}({f.get('arguments')})" for f in map(_function, calls))
     return Verdict(State.OK, shown[:120])
+
+
+def _function(call: object) -> Any:
+    """What a call is of; None where the answer is not shaped like a call."""
+    return call.get("function") if isinstance(call, dict) else None
 
 
 def _judge_calls(calls: list[Any], wanted: list[Mapping[str, Any]], content: str) -> Verdict | None:
@@ -105,10 +112,12 @@ def _judge_calls(calls: list[Any], wanted: list[Mapping[str, Any]], content: str
     if len(calls) != len(wanted):
         return Verdict(State.FAIL, f"{len(calls)} tool calls, not {len(wanted)}")
     for call, want in zip(calls, wanted, strict=True):
-        function = call.get("function") or {}
+        function = _function(call)
+        if not isinstance(call.get("id"), str):
+            return Verdict(State.FAIL, f"the call of {function.get('name')} has no id to answer to")
         try:
             arguments = json.loads(function.get("arguments") or "")
-        except ValueError:
+        except (ValueError, TypeError, RecursionError):
             return Verdict(State.FAIL, f"the call's arguments are no JSON: {str(function.get('arguments'))[:120]!r}")
         if function.get("name") != want["name"] or arguments != want["arguments"]:
             return Verdict(State.FAIL, f"it called {function.get('name')}({json.dumps(arguments)})")
