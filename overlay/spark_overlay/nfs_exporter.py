@@ -27,6 +27,9 @@ from spark_overlay.supervisor import Supervisor
 NFSD = Path("/proc/fs/nfsd")
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 KERNEL_THREADS = 16
+GRACE_SECONDS = 30
+"""No file can be opened so long after a start. The kernel's own 90 s are as long as a worker's look may take; a lease of
+the same length lets every client come back within it."""
 COMMAND_SECONDS = 60.0
 READY_SECONDS = 60.0
 
@@ -174,7 +177,8 @@ def serve_kernel(plan: Plan) -> int:
     Path("/etc/exports").write_text(kernel_exports(plan.folder, plan.clients))
     try:
         _command(exportfs, "-ra")
-        _command(nfsd, "-N", "3", "--port", str(plan.port), str(KERNEL_THREADS))
+        grace = ("--lease-time", str(GRACE_SECONDS), "--grace-time", str(GRACE_SECONDS))
+        _command(nfsd, "-N", "3", *grace, "--port", str(plan.port), str(KERNEL_THREADS))
         return _supervise(plan, [mountd, "--foreground", "--no-nfs-version", "3"])
     finally:
         for argv in ((nfsd, "0"), (exportfs, "-au")):
