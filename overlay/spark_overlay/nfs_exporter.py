@@ -28,8 +28,8 @@ NFSD = Path("/proc/fs/nfsd")
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 KERNEL_THREADS = 16
 GRACE_SECONDS = 30
-"""No file can be opened so long after a start. The kernel's own 90 s are as long as a worker's look may take; a lease of
-the same length lets every client come back within it."""
+"""No file can be opened so long after a start. The kernel's own 90 s are as long as a worker's look may take; a lease
+of the same length lets every client come back within it."""
 COMMAND_SECONDS = 60.0
 READY_SECONDS = 60.0
 
