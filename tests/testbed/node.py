@@ -8,6 +8,7 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -123,7 +124,8 @@ class SimulatedSpark:
                 (self.folder / name).mkdir(exist_ok=True)
         holder = subprocess.Popen(
             ["unshare", "--fork", "--kill-child", "--pid", "--mount", "--net", "--uts", "--ipc",
-             "--propagation", "private", "/bin/sh", str(HERE / "node_init.sh"), str(self.folder), self.name],
+             "--propagation", "private", "/bin/sh", str(HERE / "node_init.sh"), str(self.folder), self.name,
+             *_kept_in_view()],
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=(self.folder / "log/boot.log").open("wb"),
             env={"PATH": PATH, MARK: str(self.folder.parent)}, start_new_session=True,
         )  # fmt: skip
@@ -378,6 +380,13 @@ Subsystem sftp internal-sftp
     def _tail(self, log: str, lines: int = 12) -> str:
         path = self.folder / "log" / log
         return "\n".join(path.read_text(errors="replace").splitlines()[-lines:]) if path.exists() else f"(no {log})"
+
+
+def _kept_in_view() -> list[str]:
+    """The checkout and the interpreter, where they lie below a folder that every node has of its own."""
+    wanted = {str(HERE.parents[1]), sys.prefix, sys.base_prefix}
+    own = ("/tmp/", "/var/tmp/", "/home/")
+    return sorted(path for path in wanted if path.startswith(own))
 
 
 def _inside(pid: int, cwd: str) -> str:

@@ -1,12 +1,13 @@
 #!/bin/sh
 # First process of a simulated Spark: runs in its own mount, pid, net, uts and ipc namespaces, gives them a Spark's
 # view of the machine, says `ready`, and then only reaps. Every mount here vanishes with the namespace.
-# $1: the node's folder on the host   $2: its hostname
+# $1: the node's folder on the host   $2: its hostname   $3 …: folders that stay in view wherever they lie
 set -eu
-node=$1
+node=$1 name=$2
+shift 2
 mount --make-rprivate /
 mount -t proc proc /proc
-hostname "$2"
+hostname "$name"
 ip link set lo up
 echo 1 >/proc/sys/net/ipv4/ip_forward # as on a node whose dockerd manages its own rules
 
@@ -45,7 +46,21 @@ mount --move "$dev" /dev
 # Folders that nodes must not share.
 mount -t tmpfs -o mode=755 tmpfs /run
 mkdir -p /run/sshd /run/lock
+# A checkout or an interpreter below one of them would be hidden: held open here, bound again there.
+number=0
+for folder in "$@"; do
+    number=$((number + 1))
+    mkdir -p "$node/mnt/kept$number"
+    mount --rbind "$folder" "$node/mnt/kept$number"
+done
 for name in tmp var/tmp home; do mount --bind "$node/fs/$name" "/$name"; done
+number=0
+for folder in "$@"; do
+    number=$((number + 1))
+    mkdir -p "$folder"
+    mount --rbind "$node/mnt/kept$number" "$folder"
+    umount -l "$node/mnt/kept$number"
+done
 # An overlay, not binds of single files: a package or useradd on the host replaces /etc/passwd, and a bind of it is gone.
 mkdir -p "$node/mnt/etc"
 mount -t overlay -o "lowerdir=/etc,upperdir=$node/etc,workdir=$node/mnt/etc" overlay /etc
