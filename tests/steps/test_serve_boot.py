@@ -9,7 +9,7 @@ import pytest
 
 from sparktui.engine.launch import LaunchSpec, launch_specs
 from sparktui.errors import NodeUnreachable, SparktuiError, StepFailed
-from sparktui.events import Event, LogLine, NodeOutcome, Note, Outcome, State
+from sparktui.events import Event, LogLine, NodeOutcome, Note, Outcome, Progress, State, Unit
 from sparktui.settings import Settings, parse_settings
 from sparktui.steps import serve_boot
 from sparktui.steps.serve_boot import BootWatch
@@ -100,18 +100,27 @@ async def test_the_ready_line_ends_the_wait_and_changes_nothing(tmp_path: Path) 
     assert boot.actions == [[], [], []]
 
 
-async def test_the_ready_line_may_come_later(tmp_path: Path) -> None:
+async def test_a_log_that_is_read_again_counts_its_lines_once(tmp_path: Path) -> None:
     boot = Boot(tmp_path)
-    boot.logs(0, PARALLEL.format(0))
+    shards = [f"Multi-thread loading shards:  {done * 33}% Completed | {done}/3" for done in (1, 2, 3)]
+    boot.logs(0, PARALLEL.format(0), "[2026-09-11 23:34:05 TP0] Load weight begin.", *shards)
+    looks = 0
+    own = boot.links[0].engine.found
 
-    def then(event: Event) -> None:
-        if isinstance(event, Note) and "rendezvous" in event.text and READY not in boot.rank(0).log:
+    def found(name: str) -> MemoryContainer:
+        nonlocal looks
+        looks += 1
+        if looks == 12:
             boot.logs(0, READY)
+        return own(name)
 
-    seen, error = await boot.watch(then)
+    boot.links[0].engine.found = found  # type: ignore[method-assign]
+    seen, error = await boot.watch()
     assert error is None
-    # The log is read again from its beginning; a line counts once.
-    assert len([each for each in notes(seen, "head") if "rendezvous" in each.text]) == 1
+    loaded = [each for each in seen if isinstance(each, Progress) and each.unit is Unit.ITEMS]
+    assert [(each.phase, each.amount, each.total) for each in loaded] == [
+        ("weights", done, 3.0) for done in (1.0, 2.0, 3.0)
+    ]
 
 
 async def test_a_rank_that_exits_ends_the_wait_with_its_cause_and_last_lines(tmp_path: Path) -> None:
