@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from sparktui.cluster.container import OWNER_LABEL, PROFILE_LABEL, RANK_LABEL, ROLE_LABEL, SPEC_LABEL, ContainerSpec
-from sparktui.errors import StepFailed
+from sparktui.errors import DockerUnavailable, SparktuiError, StepFailed
 from sparktui.remote.link import NodeLink
 
 if TYPE_CHECKING:
@@ -187,6 +187,13 @@ async def last_lines(link: NodeLink, name: str, count: int) -> list[str]:
     engine = await link.docker()
     raw = await engine.call(work, deadline_seconds=CALL_SECONDS)
     return raw.decode("utf-8", "replace").splitlines()
+
+
+def refusal(link: NodeLink, error: SparktuiError | OSError) -> SparktuiError:
+    """As an error of the node; Docker's own refusals (APIError) are OSErrors and name neither node nor next step."""
+    if isinstance(error, SparktuiError):
+        return error
+    return DockerUnavailable(f"its Docker Engine: {error}", fix="sparktui doctor", node=link.node.name)
 
 
 async def run_once(link: NodeLink, spec: ContainerSpec, *, deadline_seconds: float) -> tuple[int, str]:

@@ -248,7 +248,7 @@ class BootWatch:
     async def _kept(self, link: NodeLink, name: str) -> AsyncIterator[Event]:
         try:
             container = await our_containers.look(link, name)
-        except SparktuiError:
+        except (SparktuiError, OSError):
             return  # a node that is gone has said so
         for event in await keep_log(self._settings, link, container, STEP) if container else ():
             yield event
@@ -260,7 +260,7 @@ class BootWatch:
             if not _has_ended(container):
                 return None
             lines = [] if container is None else await our_containers.last_lines(link, name, LAST_LINES)
-        except SparktuiError:
+        except (SparktuiError, OSError):
             return None
         return _gone(rank, link.node.name, container, lines)
 
@@ -269,8 +269,9 @@ class BootWatch:
         name = self._specs[link.node.rank].container.name
         try:
             await our_containers.halt(link, name, stop_seconds=HALT_SECONDS)
-        except SparktuiError as error:
-            yield Note(STEP, link.node.name, f"{name} could not be stopped: {error.what}", State.WARN)
+        except (SparktuiError, OSError) as error:
+            what = our_containers.refusal(link, error).what
+            yield Note(STEP, link.node.name, f"{name} could not be stopped: {what}", State.WARN)
             return
         text = f"stopped, because another rank ended; {name} keeps its log"
         yield NodeOutcome(STEP, link.node.name, Outcome.CANCELLED, text)

@@ -51,7 +51,8 @@ async def _rank(link: NodeLink) -> Finding:
 
     try:
         found = [each for each in await our_containers.find(link) if each.name in ENGINES]
-    except SparktuiError as error:
+    except (SparktuiError, OSError) as raised:
+        error = our_containers.refusal(link, raised)
         return row(State.UNKNOWN, error.what, error.fix, unreachable=error.exit_status == 3)
     if not found:
         return row(State.INFO, "no engine container", "sparktui serve", running=False)
@@ -67,7 +68,7 @@ async def _rank(link: NodeLink) -> Finding:
 async def _others(link: NodeLink) -> list[Finding]:
     try:
         found = await our_containers.find(link)
-    except SparktuiError:
+    except (SparktuiError, OSError):
         return []  # the rank's row has said it
     return [
         Finding(STEP, "container", link.node.name, State.INFO, f"{each.name} ({each.role}): {each.status}")

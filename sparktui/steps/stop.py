@@ -102,7 +102,8 @@ async def _stop_on(settings: Settings, link: NodeLink) -> AsyncIterator[Event]:
             yield Note(STEP, node, text)
         left = [each for each in left if each[0] != "foreign memory"]
         left += [("container of somebody else", name) for name in await _not_ours(link)]
-    except SparktuiError as error:
+    except (SparktuiError, OSError) as raised:
+        error = our_containers.refusal(link, raised)
         # The other nodes are stopped all the same; then the run ends with the status of an unreached node.
         text = f"{error.what}; what runs there is not known"
         data = {"unreachable": True} if error.exit_status == 3 else {}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+import docker
 import pytest
 
 from sparktui.engine.launch import LaunchSpec, launch_specs
@@ -165,6 +166,21 @@ async def test_the_first_dead_rank_is_blamed_not_its_consequence(tmp_path: Path)
     assert {each.node for each in seen if isinstance(each, LogLine)} == {"worker2"}
     assert outcomes(seen)["worker1"][0] is Outcome.FAILED
     assert boot.actions == [["stop dsv41-head"], [], []]
+
+
+async def test_a_rank_that_cannot_be_stopped_does_not_hide_the_cause(tmp_path: Path) -> None:
+    boot = Boot(tmp_path)
+    boot.ends(1, 1, "2026-11-29T18:00:11Z", NO_MEMORY)
+
+    def refused(container: str, timeout: int | None = None) -> None:
+        raise docker.errors.APIError("500 Server Error: cannot stop container: tried to kill, no exit event")
+
+    boot.links[0].engine.client.api.stop = refused  # type: ignore[method-assign]
+    seen, error = await boot.watch()
+    assert isinstance(error, StepFailed)
+    assert (error.node, "the GPU ran out of memory" in error.what) == ("worker1", True)
+    assert any("dsv41-head could not be stopped" in each.text for each in notes(seen, "head"))
+    assert boot.actions[2] == ["stop dsv41-worker"]
 
 
 async def test_two_causes_blame_the_rank_that_ended_first(tmp_path: Path) -> None:

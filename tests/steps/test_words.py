@@ -7,14 +7,16 @@ import shlex
 import subprocess
 from pathlib import Path
 
+import docker
 import pytest
 
-from sparktui.events import Event, Finding, Note, Question, State
+from sparktui.events import Event, Finding, NodeOutcome, Note, Outcome, Question, State
 from sparktui.remote.server import ServerError
 from sparktui.settings import parse_settings
 from sparktui.steps import status
 from sparktui.steps.status import Status
 from sparktui.steps.step import Context, Step
+from sparktui.steps.stop import Stop
 from sparktui.steps.talk import Talk, curl_line
 from tests.scripted_link import ScriptedLink
 
@@ -133,6 +135,30 @@ async def test_a_node_that_cannot_be_asked_is_unknown_never_ok(tmp_path: Path, m
     assert found["rank", "worker1"].data["unreachable"] is True
     assert found["rank", "worker2"].state is State.OK
     assert found["endpoint", "head"].state is State.WARN
+
+
+async def test_an_engine_that_refuses_is_unknown_and_costs_its_own_row(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    context = cluster(tmp_path)
+    link_of(context, 2).engine.broken = docker.errors.APIError("500 Server Error: out of inodes")
+    found = await rows(monkeypatch, context)
+    assert (found["rank", "worker2"].state, found["rank", "worker2"].fix) == (State.UNKNOWN, "sparktui doctor")
+    assert "out of inodes" in found["rank", "worker2"].what
+    assert found["rank", "worker1"].state is State.OK
+
+
+async def test_stop_goes_on_with_the_other_nodes_when_one_engine_refuses(tmp_path: Path) -> None:
+    context = cluster(tmp_path)
+    for rank in range(3):
+        link_of(context, rank).answer("/proc/self/ns/net")
+        for each in link_of(context, rank).engine.containers.values():
+            each.body["Labels"]["sparktui.role"] = "worker" if rank else "head"
+    link_of(context, 1).engine.broken = docker.errors.APIError("500 Server Error: tried to kill")
+    seen = await told(Stop(), context)
+    outcomes = {each.node: each.outcome for each in seen if isinstance(each, NodeOutcome)}
+    assert outcomes == {"head": Outcome.DONE, "worker1": Outcome.FAILED, "worker2": Outcome.DONE}
+    assert [link_of(context, rank).engine.containers == {} for rank in range(3)] == [True, False, True]
 
 
 async def test_nothing_listens_while_the_ranks_boot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
