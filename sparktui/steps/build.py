@@ -25,6 +25,7 @@ from sparktui.readings.sglang_log import pieces
 from sparktui.remote import images
 from sparktui.remote.docker import DOCKER_SOCKET
 from sparktui.remote.link import NodeLink
+from sparktui.remote.our_containers import refusal
 from sparktui.settings import SECRET_NAMES, Settings
 from sparktui.shipped import shipped
 from sparktui.steps.merge import merged
@@ -149,8 +150,8 @@ async def look_everywhere(context: Context) -> list[Found]:
     async def one(link: NodeLink) -> Found:
         try:
             return Found(link.node.name, await images.look(link, context.settings.image))
-        except SparktuiError as error:
-            return Found(link.node.name, None, error)
+        except (SparktuiError, OSError) as error:
+            return Found(link.node.name, None, refusal(link, error))
 
     return list(await asyncio.gather(*map(one, context.links)))
 

@@ -87,8 +87,8 @@ async def preflight(context: Context) -> Preflight:
         images_everywhere(context),
         views_everywhere(settings, links, revision),
         decide_gids(settings, links),
-        asyncio.gather(*(_caught(_ours(link)) for link in links)),
-        asyncio.gather(*(_caught(_ask(link)) for link in links)),
+        asyncio.gather(*(_caught(link, _ours(link)) for link in links)),
+        asyncio.gather(*(_caught(link, _ask(link)) for link in links)),
     )
     containers = {
         link.node.name: found for link, found in zip(links, ours, strict=True) if not isinstance(found, SparktuiError)
@@ -106,18 +106,18 @@ async def preflight(context: Context) -> Preflight:
     if not uses_rdma(settings) or len(known) == len(links):
         specs = launch_specs(settings, known)
     for link, lacking in zip(
-        links, await asyncio.gather(*(_caught(_missing(settings, link, specs)) for link in links)), strict=True
+        links, await asyncio.gather(*(_caught(link, _missing(settings, link, specs)) for link in links)), strict=True
     ):
         findings += _paths(link.node.name, lacking)
     ids = {each.node: each.image.local_id for each in images if each.image is not None}
     return Preflight(tuple(findings), specs, containers, ids)
 
 
-async def _caught(work: Awaitable[T]) -> T | SparktuiError:
+async def _caught(link: NodeLink, work: Awaitable[T]) -> T | SparktuiError:
     try:
         return await work
-    except SparktuiError as error:
-        return error
+    except (SparktuiError, OSError) as error:
+        return our_containers.refusal(link, error)
 
 
 async def _ours(link: NodeLink) -> tuple[OurContainer, ...]:

@@ -76,8 +76,8 @@ async def look_everywhere(settings: Settings, links: tuple[NodeLink, ...], revis
     async def one(link: NodeLink) -> Look:
         try:
             return Look(link, await look(settings, link, revision))
-        except SparktuiError as error:
-            return Look(link, None, error)
+        except (SparktuiError, OSError) as error:
+            return Look(link, None, our_containers.refusal(link, error))
 
     return list(await asyncio.gather(*map(one, links)))
 
