@@ -75,8 +75,6 @@ async def test_the_typed_command_and_the_step_make_the_same_container(three_spar
     node, rank = bed.nodes[place], settings.nodes[place]
     node.docker("pull", bed.tiny_image)
     node.docker("tag", bed.tiny_image, IMAGE)
-    # The typed line relies on ssh's own configuration for the key.
-    bed.head.write_file("/home/spark/.ssh/config", "IdentityFile ~/.ssh/id_ed25519_shared\n", mode=0o600)
     link = HostLink(node, rank)
     for what, spec in specs_of(settings, rank).items():
         for mount in spec.mounts:
@@ -98,5 +96,4 @@ async def test_the_typed_command_and_the_step_make_the_same_container(three_spar
         assert "\n".join(differences(by_hand, by_step)) == "", what
         assert by_step["Config"]["Labels"]["sparktui.owner"] == "sparktui"
         assert "a-long-secret-key" not in json.dumps(by_step) + line
-    bed.head.path("/home/spark/.ssh/config").unlink()
     await link.aclose()
