@@ -12,16 +12,11 @@ from sparktui.errors import SparktuiError, StepFailed, UsageError
 from sparktui.events import Event, LogLine, Note, State
 
 if TYPE_CHECKING:
-    from sparktui.cluster.node import Node
     from sparktui.remote.link import NodeLink
 
 STEP = "logs"
 DEFAULT_LINES = 100
 _LINE_CHARACTERS = 4_000
-
-
-def container_name(node: Node) -> str:
-    return "dsv41-head" if node.is_head else "dsv41-worker"
 
 
 def chosen(links: Sequence[NodeLink], name: str | None) -> list[NodeLink]:
@@ -57,6 +52,8 @@ async def log_lines(link: NodeLink, logs_dir: Path, *, tail: int, follow: bool) 
         StepFailed: neither a container nor a saved log.
         SparktuiError: the node does not answer.
     """
+    from sparktui.engine.launch import container_name
+
     node = link.node.name
     engine = await link.docker()
     name = container_name(link.node)

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from sparktui.cluster.node import Node
 from sparktui.envfile import save
 from sparktui.errors import RemoteCommandFailed, SparktuiError, StepFailed
 from sparktui.events import (
@@ -23,7 +24,7 @@ from sparktui.events import (
 from sparktui.readings.image_identity import BASE_LABEL, NFS_LABEL, ImageIdentity
 from sparktui.readings.sglang_log import pieces
 from sparktui.remote import images
-from sparktui.remote.docker import DOCKER_SOCKET
+from sparktui.remote.docker import DOCKER_SOCKET, load_image_argv, save_image_argv
 from sparktui.remote.link import NodeLink
 from sparktui.remote.our_containers import refusal
 from sparktui.settings import SECRET_NAMES, Settings
@@ -31,7 +32,7 @@ from sparktui.shipped import shipped
 from sparktui.steps.merge import merged
 from sparktui.steps.overlay_content import content_hash, context_tar
 from sparktui.steps.ship import ship
-from sparktui.steps.shown import shown, ssh_prefix, typed
+from sparktui.steps.shown import shown, typed
 from sparktui.steps.step import Command, Context, Inspection
 
 STEP = "build"
@@ -91,11 +92,7 @@ class Build:
         if not everywhere:
             for link in context.workers:
                 if any(each.node == link.node.name for each in stale):
-                    saved = shlex.join([*DOCKER, "save", settings.image])
-                    load = shlex.quote(shlex.join([*DOCKER, "load"]))
-                    commands.append(
-                        Command(link.node.name, f"{saved} | {ssh_prefix(link.node)} {load}", "only layers it lacks")
-                    )
+                    commands.append(Command(link.node.name, _ship_line(settings, link.node), "only layers it lacks"))
         return commands
 
     async def run(self, context: Context) -> AsyncIterator[Event]:
@@ -138,8 +135,7 @@ class Build:
                 )
         if lacking:
             for link in lacking:
-                saved, load = shlex.join([*DOCKER, "save", settings.image]), shlex.join([*DOCKER, "load"])
-                yield CommandShown(STEP, link.node.name, f"{saved} | {ssh_prefix(link.node)} {shlex.quote(load)}")
+                yield CommandShown(STEP, link.node.name, _ship_line(settings, link.node))
             async for event in ship(context.head, lacking, settings.image, settings.state_dir / "spool"):
                 yield event
 
@@ -171,6 +167,11 @@ def build_argv(settings: Settings, base: str, overlay_hash: str, build_context: 
     if settings.build_dockerfile:
         argv += ["--file", str(settings.home_dir / settings.build_dockerfile)]
     return [*argv, build_context]
+
+
+def _ship_line(settings: Settings, worker: Node) -> str:
+    """What brings the head's image to a worker, as typed on the head."""
+    return f"{shlex.join(save_image_argv(settings.image))} | {typed(worker, load_image_argv())}"
 
 
 def exporter_programs(settings: Settings) -> str:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from sparktui.engine.folders import key_file, node_folders
 from sparktui.engine.launch import LaunchSpec, launch_specs
-from sparktui.errors import SparktuiError, StepFailed
+from sparktui.errors import NodeUnreachable, SparktuiError, StepFailed
 from sparktui.events import CommandShown, Event, NodeOutcome, Note, Outcome, Question
 from sparktui.remote import images, our_containers
 from sparktui.remote.link import NodeLink
@@ -199,6 +199,4 @@ async def _started(settings: Settings, link: NodeLink, spec: LaunchSpec) -> Asyn
 
 
 def _refusal(what: str, fix: str, node: str, unreachable: bool) -> SparktuiError:
-    from sparktui.errors import NodeUnreachable
-
     return NodeUnreachable(what, fix=fix, node=node) if unreachable else StepFailed(what, fix=fix, node=node)

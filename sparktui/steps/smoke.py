@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
-import shlex
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any
@@ -16,6 +15,7 @@ from sparktui.remote import our_containers
 from sparktui.remote.server import EngineServer, Generation, ServerError, chat_body
 from sparktui.settings import Settings
 from sparktui.shipped import shipped
+from sparktui.steps.chat_curl import chat_curl
 from sparktui.steps.serve import local_url
 from sparktui.steps.serve_preflight import ENGINES
 from sparktui.steps.smoke_checks import (
@@ -73,13 +73,9 @@ class Smoke:
 
 
 def curl(settings: Settings, check: SmokeCheck, messages: Sequence[Mapping[str, Any]]) -> str:
-    """The request as a person would send it; a key is read from its file, never shown."""
-    line = ["curl", "-sS", f"{local_url(settings)}/v1/chat/completions", "-H", "Content-Type: application/json"]
-    key = ""
-    if settings.api_key is not None:
-        key = f' -H "Authorization: Bearer $(cat {shlex.quote(str(settings.state_dir / "api-key"))})"'
+    """The check's request, as a person would send it on the head."""
     body = chat_body(settings.served_model, messages, _generation(check), more=check.more)
-    return f"{shlex.join(line)}{key} -d {shlex.quote(json.dumps(body))}"
+    return chat_curl(settings, local_url(settings), body, "-sS")
 
 
 def _generation(check: SmokeCheck) -> Generation:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
-import shlex
 from collections.abc import AsyncIterator
 
+from sparktui.engine.folders import key_file
 from sparktui.events import Event, Note, State
 from sparktui.settings import Settings
+from sparktui.steps.chat_curl import chat_curl
 from sparktui.steps.step import Command, Context, Inspection
 
 STEP = "talk"
@@ -44,7 +44,7 @@ def card(settings: Settings) -> list[str]:
         f"OpenAI base URL: {base_url(settings)}/v1",
         f"Anthropic base URL: {base_url(settings)}",
         f"model: {settings.served_model}",
-        f"API key: {key}" + (f" (in {settings.state_dir / 'api-key'})" if settings.api_key else ""),
+        f"API key: {key}" + (f" (in {key_file(settings)})" if settings.api_key else ""),
         curl_line(settings),
     ]
 
@@ -57,7 +57,4 @@ def curl_line(settings: Settings) -> str:
         "max_tokens": 32,
         "chat_template_kwargs": {"thinking": False},
     }
-    line = shlex.join(["curl", f"{base_url(settings)}/v1/chat/completions", "-H", "Content-Type: application/json"])
-    if settings.api_key is not None:
-        line += f' -H "Authorization: Bearer $(cat {shlex.quote(str(settings.state_dir / "api-key"))})"'
-    return f"{line} -d {shlex.quote(json.dumps(body))}"
+    return chat_curl(settings, base_url(settings), body)
