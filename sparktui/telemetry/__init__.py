@@ -1,0 +1,1 @@
+"""What is watched: one stream a node, merged into one frozen picture of the cluster."""

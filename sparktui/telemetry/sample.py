@@ -1,0 +1,152 @@
+"""What telemetry hands out: frozen values. None is unknown, never zero; times are seconds of one monotonic clock.
+
+Rates and states come ready to show: a screen needs no second reading and no clock of its own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from sparktui.readings.meminfo import Memory
+
+
+@dataclass(frozen=True, slots=True)
+class MemorySplit:
+    """A node's unified memory, split into what can be told apart; the parts sum to `total_bytes` where all are known.
+
+    Attributes:
+        held_bytes: weights, KV pool and what the GPU driver holds: in no process and in no meminfo line but the total.
+        processes_bytes: anonymous and shared memory of processes, slab and page tables.
+        page_cache_bytes: files the kernel could give back.
+        free_bytes: MemFree.
+        available_bytes: MemAvailable, what the floors are compared with.
+        floor_bytes: below this a rank is in danger; None where the profile names none.
+    """
+
+    total_bytes: int | None = None
+    held_bytes: int | None = None
+    processes_bytes: int | None = None
+    page_cache_bytes: int | None = None
+    free_bytes: int | None = None
+    available_bytes: int | None = None
+    floor_bytes: int | None = None
+    swap_used_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PortReading:
+    """One RDMA device with its traffic a direction. A Spark has four of them behind two cages (`p0`, `p1`)."""
+
+    device: str
+    netdev: str | None = None
+    cage: str | None = None
+    active: bool | None = None
+    state: str | None = None
+    rate_gbit: float | None = None
+    sent_bytes_per_second: float | None = None
+    received_bytes_per_second: float | None = None
+    errors: int | None = None
+    """Growth of the error counters since the stream began."""
+
+
+@dataclass(frozen=True, slots=True)
+class GpuReading:
+    """From nvidia-smi, at its own slower interval. On a GB10 it knows no memory total."""
+
+    taken_at: float
+    utilization_percent: float | None = None
+    temperature_celsius: float | None = None
+    power_watts: float | None = None
+    clock_mhz: float | None = None
+    process_bytes: int | None = None
+    throttled: bool | None = None
+
+
+class Freshness(StrEnum):
+    """Shown as this word."""
+
+    WAITING = "waiting"
+    LIVE = "live"
+    STALE = "stale"
+    GONE = "gone"
+
+
+@dataclass(frozen=True, slots=True)
+class NodeSample:
+    """One node at one moment.
+
+    Attributes:
+        freshness: LIVE as long as samples come; the last values stay when they do not.
+        age_seconds: since the last sample; None before the first.
+        problem: why there is no newer one, in a sentence; empty when all is well.
+        ports: None when the card could not be read, () when there is none.
+        process_count: of the engine's container on this node; None unknown.
+    """
+
+    node: str
+    rank: int
+    freshness: Freshness = Freshness.WAITING
+    age_seconds: float | None = None
+    problem: str = ""
+    taken_at: float | None = None
+    memory: Memory | None = None
+    split: MemorySplit = MemorySplit()
+    stalled_percent: float | None = None
+    """PSI memory `full` avg10: the share of time in which everything waited for memory."""
+    cpu_busy_percent: float | None = None
+    """Of all cores together."""
+    ports: tuple[PortReading, ...] | None = None
+    gpu: GpuReading | None = None
+    nvme_read_bytes_per_second: float | None = None
+    nvme_free_bytes: int | None = None
+    uptime_seconds: float | None = None
+
+
+class EndpointState(StrEnum):
+    UNKNOWN = "unknown"
+    DOWN = "down"
+    STARTING = "starting"
+    READY = "ready"
+
+
+@dataclass(frozen=True, slots=True)
+class Serving:
+    """The endpoint, from its /metrics. Rates are over the last interval."""
+
+    state: EndpointState = EndpointState.UNKNOWN
+    url: str = ""
+    problem: str = ""
+    running_requests: int | None = None
+    queued_requests: int | None = None
+    decode_tokens_per_second: float | None = None
+    prefill_tokens_per_second: float | None = None
+    kv_used_fraction: float | None = None
+    accept_length: float | None = None
+    """Tokens accepted a verify step."""
+    ttft_seconds: float | None = None
+    taken_at: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Alarm:
+    """Something a person should look at now. `id` is stable: the same trouble is the same alarm."""
+
+    id: str
+    node: str
+    severe: bool
+    what: str
+    fix: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterSnapshot:
+    """All nodes at one moment, head first."""
+
+    at: float = 0.0
+    nodes: tuple[NodeSample, ...] = ()
+    serving: Serving = Serving()
+    alarms: tuple[Alarm, ...] = ()
+
+    def node(self, name: str) -> NodeSample | None:
+        return next((each for each in self.nodes if each.node == name), None)
