@@ -1,6 +1,7 @@
 """The hub, seen from a step: what a revision consists of, and a transfer that can be watched, killed and begun again.
 
-Both run in `sparktui.remote.hub_child`: the token goes to it on stdin, so it is in no argv and no environment.
+Both run in `sparktui.remote.hub_child`, started on the head through its link: the token goes to it on stdin, so it is
+in no argv and no environment.
 """
 
 from __future__ import annotations
@@ -9,7 +10,6 @@ import asyncio
 import contextlib
 import json
 import os
-import signal
 import sys
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
@@ -19,12 +19,17 @@ from typing import Any
 from pydantic import SecretStr
 
 import sparktui
+from sparktui.cluster.node import Node
 from sparktui.errors import DeadlineExceeded, SparktuiError
 from sparktui.readings.checkpoint_listing import Listing, parse_listing
+from sparktui.remote.link import Completed, NodeLink
+from sparktui.remote.local import LocalLink
+from sparktui.remote.script_streams import last_line
 
 TOKEN_NAMES = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN")
 LIST_DEADLINE_SECONDS = 90.0
-_STDERR_LINES = 20
+CHILD_MODULE = "sparktui.remote.hub_child"
+_CHUNK_BYTES = 65536
 _SOURCE = str(Path(sparktui.__file__).resolve().parent.parent)
 """So that the child finds this very package, whatever its working folder is."""
 
@@ -81,97 +86,92 @@ class ChildEvent:
 
 
 class HubChild:
-    """The running child. Always closed with `aclose()`, which kills what is left of it."""
+    """The running child, on the head and through its link. Always closed with `aclose()`, which ends what is left."""
 
-    def __init__(self, process: asyncio.subprocess.Process) -> None:
-        self._process = process
-        self._stderr: list[str] = []
-        self._stderr_task = asyncio.create_task(self._drain_stderr())
+    def __init__(self, pipe: Any, stack: contextlib.AsyncExitStack) -> None:
+        self._pipe = pipe
+        self._stack = stack
+        self._ended: Completed | None = None
         self.refused: HubRefused | None = None
 
     @classmethod
-    async def start(cls, request: dict[str, Any]) -> HubChild:
-        environment = {key: value for key, value in os.environ.items() if key not in TOKEN_NAMES}
-        environment["PYTHONPATH"] = os.pathsep.join(filter(None, [_SOURCE, os.environ.get("PYTHONPATH", "")]))
-        environment |= {"HF_HUB_DISABLE_TELEMETRY": "1", "HF_HUB_DISABLE_PROGRESS_BARS": "1"}
-        process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            "-m",
-            "sparktui.remote.hub_child",
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-            env=environment,
-            start_new_session=True,
-            limit=64 * 1024 * 1024,
-        )
-        assert process.stdin is not None
-        child = cls(process)
+    async def start(cls, request: dict[str, Any], link: NodeLink | None = None) -> HubChild:
+        """Start it; without a `link` on this machine."""
+        head = link or LocalLink(Node(name="head", rank=0, address=""))
+        stack = contextlib.AsyncExitStack()
+        pipe = await stack.enter_async_context(head.pipe(child_argv()))
         # stdin stays open: its end is how the child learns that this process is gone.
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
-            process.stdin.write(json.dumps({**request, "end_with_stdin": True}).encode() + b"\n")
-            await process.stdin.drain()
-        return child
-
-    @property
-    def pid(self) -> int:
-        return self._process.pid
+            pipe.stdin.write(json.dumps({**request, "end_with_stdin": True}).encode() + b"\n")
+            await pipe.stdin.drain()
+        return cls(pipe, stack)
 
     @property
     def exit_status(self) -> int | None:
-        """None while it runs; negative for a signal."""
-        return self._process.returncode
+        """None until its output has ended; negative for a signal."""
+        return None if self._ended is None else self._ended.exit_status
 
     async def events(self) -> AsyncIterator[ChildEvent]:
         """Until its stdout ends; a refusal is kept in `refused` and not yielded."""
-        assert self._process.stdout is not None
-        async for line in self._process.stdout:
-            try:
-                plain = json.loads(line)
-                name = str(plain.pop("event"))
-            except (ValueError, KeyError, AttributeError):
+        held = bytearray()
+        while chunk := await self._pipe.stdout.read(_CHUNK_BYTES):
+            held.extend(chunk)
+            if b"\n" not in chunk:
                 continue
-            if name == "refused":
-                kind, what = str(plain.get("kind")), str(plain.get("what"))
-                self.refused = HubRefused(what, kind=kind, retry_after_seconds=plain.get("retry_after"))
-            else:
-                yield ChildEvent(name, plain)
-        await self._process.wait()
+            *lines, rest = bytes(held).split(b"\n")
+            held = bytearray(rest)
+            for line in lines:
+                event = self._event(line)
+                if event is not None:
+                    yield event
+        self._ended = await self._pipe.wait()
 
-    def kill(self) -> None:
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self._process.pid, signal.SIGKILL)
+    def _event(self, line: bytes) -> ChildEvent | None:
+        try:
+            plain = json.loads(line)
+            name = str(plain.pop("event"))
+        except (ValueError, KeyError, AttributeError):
+            return None
+        if name != "refused":
+            return ChildEvent(name, plain)
+        kind, what = str(plain.get("kind")), str(plain.get("what"))
+        self.refused = HubRefused(what, kind=kind, retry_after_seconds=plain.get("retry_after"))
+        return None
 
     async def aclose(self) -> None:
-        if self._process.returncode is None:
-            self.kill()
-        await self._process.wait()
-        self._stderr_task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await self._stderr_task
+        await self._stack.aclose()
 
     @property
     def last_words(self) -> str:
-        return self._stderr[-1] if self._stderr else ""
+        return "" if self._ended is None else last_line(self._ended.stderr)
 
-    async def _drain_stderr(self) -> None:
-        assert self._process.stderr is not None
-        async for line in self._process.stderr:
-            text = line.decode(errors="replace").strip()
-            if text:
-                self._stderr = [*self._stderr, text][-_STDERR_LINES:]
+
+def child_argv() -> list[str]:
+    """The child's command on the head; no token is in its environment, nor in what `ps` shows."""
+    path = os.pathsep.join(filter(None, [_SOURCE, os.environ.get("PYTHONPATH", "")]))
+    argv = ["env", *(word for name in TOKEN_NAMES for word in ("-u", name)), f"PYTHONPATH={path}"]
+    argv += ["HF_HUB_DISABLE_TELEMETRY=1", "HF_HUB_DISABLE_PROGRESS_BARS=1"]
+    return [*argv, sys.executable, "-m", CHILD_MODULE]
 
 
 async def list_revision(
-    access: HubAccess, repo: str, asked: str, *, deadline_seconds: float = LIST_DEADLINE_SECONDS
+    access: HubAccess,
+    repo: str,
+    asked: str,
+    *,
+    link: NodeLink | None = None,
+    deadline_seconds: float = LIST_DEADLINE_SECONDS,
 ) -> Listing:
     """Ask the hub which one commit `asked` names and what it holds.
+
+    Args:
+        link: the head's; without one this machine asks.
 
     Raises:
         HubRefused: it does not exist, is ambiguous, is not permitted, is rate limited, or no hub answers.
         DeadlineExceeded: nothing within the deadline.
     """
-    child = await HubChild.start({"do": "list", "repo": repo, "asked": asked, **access.fields})
+    child = await HubChild.start({"do": "list", "repo": repo, "asked": asked, **access.fields}, link)
     try:
         listing: Listing | None = None
         async with asyncio.timeout(deadline_seconds):

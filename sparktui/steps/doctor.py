@@ -62,7 +62,7 @@ class Doctor:
 
     def __init__(self, list_hub: ListHub | None = None) -> None:
         """`list_hub` replaces the hub in tests."""
-        self._list_hub = list_hub or _ask_hub
+        self._list_hub = list_hub
 
     async def inspect(self, context: Context) -> Inspection:
         findings = [each async for each in self._findings(context)]
@@ -131,7 +131,7 @@ class Doctor:
         if record is not None and record.answers(settings.hf_repo, settings.hf_revision):
             return record, None
         try:
-            listing = await self._list_hub(settings)
+            listing = await (self._list_hub(settings) if self._list_hub else _ask_hub(settings, context.head))
         except (HubRefused, DeadlineExceeded) as error:
             slow = isinstance(error, DeadlineExceeded) or error.kind in ("unreachable", "rate_limited")
             state = State.UNKNOWN if slow else State.FAIL
@@ -158,9 +158,13 @@ def _judge(report: NodeReport, listing: Listing | None) -> Iterator[Finding]:
     yield from check_disk(report, listing)
 
 
-async def _ask_hub(settings: Settings) -> Listing:
+async def _ask_hub(settings: Settings, head: NodeLink) -> Listing:
     return await list_revision(
-        hub_access(settings), settings.hf_repo, settings.hf_revision, deadline_seconds=HUB_DEADLINE_SECONDS
+        hub_access(settings),
+        settings.hf_repo,
+        settings.hf_revision,
+        link=head,
+        deadline_seconds=HUB_DEADLINE_SECONDS,
     )
 
 

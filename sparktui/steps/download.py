@@ -131,7 +131,15 @@ class Download:
             access = hub_access(settings)
             request = fetch_request(access, model_dir, workers=workers, xet=True)
             yield CommandShown(STEP, HEAD, _typed(settings, request))
-            transfer = Transfer(access, listing, model_dir, workers=workers, pace=self._pace, mask=settings.mask)
+            transfer = Transfer(
+                access,
+                listing,
+                model_dir,
+                workers=workers,
+                pace=self._pace,
+                mask=settings.mask,
+                link=context.head,
+            )
             async with aclosing(transfer.events()) as events:
                 async for event in events:
                     yield event
@@ -155,7 +163,9 @@ class Download:
         if record is not None and record.answers(settings.hf_repo, settings.hf_revision):
             return _Truth(reading, record, "recorded earlier")
         try:
-            listing = await list_revision(hub_access(settings), settings.hf_repo, settings.hf_revision)
+            listing = await list_revision(
+                hub_access(settings), settings.hf_repo, settings.hf_revision, link=context.head
+            )
         except (HubRefused, DeadlineExceeded) as error:
             return _Truth(reading, None, "", error)
         return _Truth(reading, listing, "the hub")

@@ -19,6 +19,7 @@ from sparktui.readings.checkpoint import parse_index
 from sparktui.readings.checkpoint_listing import FolderState, Listing, compare
 from sparktui.remote import checkpoint_folder
 from sparktui.remote.hub import ChildEvent, HubAccess, HubChild, HubRefused, fetch_request
+from sparktui.remote.link import NodeLink
 from sparktui.steps.amounts import bytes_text, seconds_text
 
 STEP = "download"
@@ -87,6 +88,7 @@ class Transfer:
 
     Args:
         mask: hides secrets in a text.
+        link: the head's.
     """
 
     def __init__(
@@ -98,7 +100,9 @@ class Transfer:
         workers: int,
         pace: Pace,
         mask: Callable[[str], str],
+        link: NodeLink | None = None,
     ) -> None:
+        self._link = link
         self._access = access
         self._listing = listing
         self._model_dir = model_dir
@@ -131,7 +135,7 @@ class Transfer:
                 xet=self._xet,
                 pause_seconds=self._pace.retry_pause_seconds,
             )
-            child = await HubChild.start(request)
+            child = await HubChild.start(request, self._link)
             try:
                 # A closed generator does not close the one inside it: the child must be gone before this returns.
                 async with aclosing(self._watch(child, state)) as events:
