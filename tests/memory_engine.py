@@ -369,6 +369,18 @@ class _Api:
         found = _Volumes(self._engine).list(filters=filters)
         return {"Volumes": [each.attrs for each in found] or None, "Warnings": None}
 
+    def create_volume(
+        self,
+        name: str,
+        driver: str = "local",
+        driver_opts: dict[str, str] | None = None,
+        labels: dict[str, str] | None = None,
+    ) -> dict[str, Any]:
+        return _Volumes(self._engine).create(name, driver, driver_opts, labels).attrs
+
+    def remove_volume(self, name: str) -> None:
+        self._engine.volume(name).remove()
+
     def images(self, **_: Any) -> list[dict[str, Any]]:
         return [each.attrs for each in _Images(self._engine).list()]
 

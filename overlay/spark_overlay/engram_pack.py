@@ -92,17 +92,24 @@ def is_done(job: Job) -> bool:
         os.close(handle)
 
 
-def check_space(jobs: list[Job], out: Path) -> None:
-    """Raises FileError unless what is still to be written fits the file system of `out`, with 256 MiB to spare."""
+def space(jobs: list[Job], out: Path) -> tuple[int, int]:
+    """Bytes that packing `jobs` still needs, with 256 MiB to spare, and bytes that are free where `out` is."""
+    room = os.statvfs(out)
     needed = SPACE_RESERVE_BYTES
     for job in jobs:
         present = job.partial.stat().st_size if job.partial.exists() else 0
         needed += max(0, job.header.file_bytes - present)
-    room = os.statvfs(out)
-    free = room.f_bavail * room.f_frsize
+    return needed, room.f_bavail * room.f_frsize
+
+
+def check_space(jobs: list[Job], out: Path) -> None:
+    """Raises FileError unless what is still to be written fits the file system of `out`."""
+    needed, free = space(jobs, out)
     if free < needed:
+        gib = 1 << 30
         raise FileError(
-            f"{out} has {free} bytes free, packing needs {needed}: {needed - free} short",
+            f"{(needed - free) / gib:.2f} GiB short: packing needs {needed / gib:.2f} GiB, "
+            f"{out} has {free / gib:.2f} GiB free",
             "free that much on the node's disk, or point ENGRAM_DIR to a larger one",
         )
 

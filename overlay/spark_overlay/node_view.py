@@ -46,7 +46,7 @@ def engram_view(folder: Path, out: Path, rank: int, tp: int, revision: str) -> d
         jobs = [] if layout is None else engram_pack.plan(folder, out, layout, rank, tp, revision)
     except (FileError, LayoutError, OSError, ValueError) as error:
         return {"files": [], "error": str(error)}
-    rows = []
+    rows, still_open = [], []
     for job in jobs:
         row = {"layer": job.header.layer, "file": job.path.name, "bytes": job.header.file_bytes, "done": False}
         row |= {"partial_bytes": 0, "error": "", "fix": ""}
@@ -57,7 +57,10 @@ def engram_view(folder: Path, out: Path, rank: int, tp: int, revision: str) -> d
         except (FileError, OSError, ValueError) as error:
             row |= {"error": str(error), "fix": getattr(error, "fix", "")}
         rows.append(row)
-    return {"files": rows, "error": ""}
+        if not row["done"]:
+            still_open.append(job)
+    needed, free = engram_pack.space(still_open, out) if still_open else (0, None)
+    return {"files": rows, "error": "", "needed_bytes": needed, "free_bytes": free}
 
 
 def _sha256(path: Path) -> str | None:

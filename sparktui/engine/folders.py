@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -40,6 +41,15 @@ class NodeFolders:
     def to_make(self) -> tuple[str, ...]:
         """Folders that have to exist before a container starts, else Docker makes them for root."""
         return (self.engram, self.state, self.cache)
+
+    def as_on_node(self, text: str) -> str:
+        """What a container said, with the node's own paths in place of the container's."""
+        text = _in_container(ENGRAM_PATH).sub(lambda _: self.engram, text)
+        return text if self.model_is_volume else _in_container(MODEL_PATH).sub(lambda _: self.model, text)
+
+
+def _in_container(path: str) -> re.Pattern[str]:
+    return re.compile(rf"(?<![\w/.-]){re.escape(path)}(?![\w.-])")
 
 
 def node_folders(settings: Settings, node: Node) -> NodeFolders:

@@ -28,7 +28,12 @@ class EngramFile:
 
 @dataclass(frozen=True, slots=True)
 class NodeView:
-    """Hashes are None where the file could not be read."""
+    """Hashes are None where the file could not be read.
+
+    Attributes:
+        engram_needed_bytes: what packing still has to write, with its reserve.
+        engram_free_bytes: on the file system of the rows; None where nobody asked or nothing is to be packed.
+    """
 
     config_sha256: str | None
     index_sha256: str | None
@@ -36,6 +41,13 @@ class NodeView:
     error: str
     engram: tuple[EngramFile, ...] = ()
     engram_error: str = ""
+    engram_needed_bytes: int = 0
+    engram_free_bytes: int | None = None
+
+    @property
+    def short_bytes(self) -> int:
+        """How much is missing on the disk for the rows; 0 where it fits or is not known."""
+        return 0 if self.engram_free_bytes is None else max(0, self.engram_needed_bytes - self.engram_free_bytes)
 
     @property
     def packed(self) -> bool:
@@ -82,6 +94,8 @@ def _view(plain: dict[str, Any]) -> NodeView:
         error=str(plain.get("error") or ""),
         engram=tuple(_file(each) for each in engram.get("files") or () if isinstance(each, dict)),
         engram_error=str(engram.get("error") or ""),
+        engram_needed_bytes=_whole(engram.get("needed_bytes")),
+        engram_free_bytes=_whole_or_none(engram.get("free_bytes")),
     )
 
 
@@ -104,7 +118,11 @@ def _file(plain: dict[str, Any]) -> EngramFile:
 
 
 def _whole(value: object) -> int:
-    return value if isinstance(value, int) and not isinstance(value, bool) else 0
+    return _whole_or_none(value) or 0
+
+
+def _whole_or_none(value: object) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
 def _text_or_none(value: object) -> str | None:

@@ -9,12 +9,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from sparktui.cluster.container import SPEC_LABEL, ContainerSpec
+from sparktui.engine.folders import NodeFolders, node_folders
 from sparktui.engine.launch import packer_spec
 from sparktui.errors import DeadlineExceeded, NodeUnreachable, SparktuiError, StepFailed
 from sparktui.events import CommandShown, Event, Finding, LogLine, NodeOutcome, Note, Outcome, Progress, State
 from sparktui.readings.node_view import NodeView
 from sparktui.remote import our_containers
 from sparktui.remote.link import NodeLink
+from sparktui.settings import Settings
 from sparktui.steps.merge import merged
 from sparktui.steps.share import Share
 from sparktui.steps.shown import shown, typed
@@ -22,6 +24,7 @@ from sparktui.steps.step import Command, Context, Inspection
 from sparktui.steps.views import Look, known_revision, look_everywhere, make_folders
 
 STEP = "pack"
+GIB = 1 << 30
 RECONNECTS = 5
 RECONNECT_SECONDS = 5.0
 
@@ -36,10 +39,10 @@ class Pack:
         except StepFailed as error:
             return Inspection(done=False, summary=error.what, blocked=error.what, fix=error.fix)
         looks = await look_everywhere(context.settings, context.links, revision)
-        rows = tuple(_row(each) for each in looks)
+        rows = tuple(_row(context.settings, each) for each in looks)
         done = all(row.state is State.OK for row in rows)
         left = sum(each.total_bytes - each.partial_bytes for row in looks if row.view for each in _open(row.view))
-        summary = "every node has its rows" if done else f"{left / 2**30:.2f} GiB are still to be packed"
+        summary = "every node has its rows" if done else f"{left / GIB:.2f} GiB are still to be packed"
         return Inspection(done=done, summary=summary, findings=rows)
 
     async def plan(self, context: Context) -> list[Command]:
@@ -54,6 +57,9 @@ class Pack:
         revision = await known_revision(settings)
         # Before the head's ten minutes: does every node see the checkpoint?
         looks = await look_everywhere(settings, context.links, revision)
+        for each in looks:
+            if isinstance(each.error, NodeUnreachable):
+                raise each.error
         blind = [each for each in looks if _is_blind(each, looks[0])]
         if blind and settings.nfs_share:
             names = ", ".join(each.node for each in blind)
@@ -67,9 +73,14 @@ class Pack:
             if first.error is not None and first.error.exit_status == 3:
                 raise first.error
             reason = first.error.what if first.error else _reason(first, looks[0])
-            raise StepFailed(f"cannot see the checkpoint: {reason}", fix="sparktui share", node=first.node)
+            own = "copy the head's folder there, or set NFS_SHARE=1"
+            fix = "sparktui share" if settings.nfs_share else own
+            raise StepFailed(f"cannot see the checkpoint: {reason}", fix=fix, node=first.node)
         for each in looks:
             if each.view is not None and (wrong := _refused(each.view)):
+                raise StepFailed(wrong[0], fix=wrong[1], node=each.node)
+        for each in looks:
+            if wrong := _short(settings, each):
                 raise StepFailed(wrong[0], fix=wrong[1], node=each.node)
         async for event in merged([_pack_on(context, each, revision) for each in looks]):
             yield event
@@ -79,6 +90,7 @@ class Pack:
 class _Told:
     """What a packer said last."""
 
+    folders: NodeFolders
     error: str = ""
     fix: str = ""
 
@@ -87,13 +99,15 @@ def _open(view: NodeView) -> list[Any]:
     return [each for each in view.engram if not each.done]
 
 
-def _row(look: Look) -> Finding:
+def _row(settings: Settings, look: Look) -> Finding:
     if look.error is not None:
         state = State.UNKNOWN if look.error.exit_status == 3 else State.WARN
         return Finding(STEP, "rows", look.node, state, look.error.what, fix=look.error.fix)
     assert look.view is not None
     wrong = _refused(look.view)
     if wrong:
+        return Finding(STEP, "rows", look.node, State.FAIL, wrong[0], fix=wrong[1])
+    if wrong := _short(settings, look):
         return Finding(STEP, "rows", look.node, State.FAIL, wrong[0], fix=wrong[1])
     left = _open(look.view)
     if left:
@@ -103,7 +117,7 @@ def _row(look: Look) -> Finding:
         )
         return Finding(STEP, "rows", look.node, State.WARN, text, fix="sparktui pack")
     total = sum(each.total_bytes for each in look.view.engram)
-    return Finding(STEP, "rows", look.node, State.OK, f"{len(look.view.engram)} files, {total / 2**30:.2f} GiB")
+    return Finding(STEP, "rows", look.node, State.OK, f"{len(look.view.engram)} files, {total / GIB:.2f} GiB")
 
 
 def _refused(view: NodeView) -> tuple[str, str] | None:
@@ -112,6 +126,17 @@ def _refused(view: NodeView) -> tuple[str, str] | None:
         return view.engram_error, "sparktui download checks the checkpoint"
     bad = next((each for each in view.engram if each.error), None)
     return (bad.error, bad.fix) if bad else None
+
+
+def _short(settings: Settings, look: Look) -> tuple[str, str] | None:
+    """Rows that will not fit are said of every node before any packer starts."""
+    if look.view is None or not look.view.short_bytes:
+        return None
+    folder = node_folders(settings, look.link.node).engram
+    needed, free = look.view.engram_needed_bytes, look.view.engram_free_bytes
+    text = f"{look.view.short_bytes / GIB:.2f} GiB short in {folder}: the rows need {needed / GIB:.2f} GiB"
+    name = "ENGRAM_DIR" if look.link.node.is_head else "WORKER_ENGRAM_DIR"
+    return f"{text}, {(free or 0) / GIB:.2f} GiB are free", f"free that much there, or point {name} to a larger disk"
 
 
 def _is_blind(look: Look, head: Look) -> bool:
@@ -132,6 +157,8 @@ async def _pack_on(context: Context, look: Look, revision: str) -> AsyncIterator
         raise StepFailed("another packing runs here", fix="sparktui stop", node=link.node.name)
     if running is None or not running.running:
         if look.view is not None and look.view.packed:
+            if running is not None:  # it went on after its run was killed, and has ended
+                await our_containers.remove(link, spec.name, stop_seconds=0)
             yield NodeOutcome(STEP, link.node.name, Outcome.SKIPPED, "its rows are packed")
             return
         await make_folders(settings, link)
@@ -139,7 +166,7 @@ async def _pack_on(context: Context, look: Look, revision: str) -> AsyncIterator
         await our_containers.start(link, spec)
     else:
         yield Note(STEP, link.node.name, "a packing of an earlier run goes on; following it")
-    told = _Told()
+    told = _Told(node_folders(settings, link.node))
     async for event in _follow(link, spec, told):
         yield event
     ended = await our_containers.look(link, spec.name)
@@ -193,8 +220,9 @@ def read_line(node: str, line: str, told: _Told) -> Event | None:
             phase = f"layer {plain.get('layer')}"
             return Progress(STEP, node, phase, done, total, rate_per_second=rate, seconds_left=left)
         case "error":
-            told.error, told.fix = str(plain.get("what") or ""), str(plain.get("fix") or "")
+            told.error = told.folders.as_on_node(str(plain.get("what") or ""))
+            told.fix = told.folders.as_on_node(str(plain.get("fix") or ""))
             return None
         case "done" | "skipped" as how:
-            return Note(STEP, node, f"{plain.get('file')}: {how}")
+            return Note(STEP, node, told.folders.as_on_node(f"{plain.get('file') or plain.get('reason')}: {how}"))
     return LogLine(STEP, node, line)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from sparktui.engine.folders import node_folders
@@ -67,7 +67,8 @@ async def look(settings: Settings, link: NodeLink, revision: str | None = None) 
     if view is None:
         last = (text.strip().splitlines() or ["it printed nothing"])[-1]
         raise StepFailed(f"the look at the checkpoint ended with status {status}: {last}", node=node.name)
-    return view
+    rows = (replace(e, error=folders.as_on_node(e.error), fix=folders.as_on_node(e.fix)) for e in view.engram)
+    return replace(view, engram=tuple(rows), engram_error=folders.as_on_node(view.engram_error))
 
 
 async def look_everywhere(settings: Settings, links: tuple[NodeLink, ...], revision: str | None = None) -> list[Look]:
