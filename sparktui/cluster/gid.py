@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -28,6 +29,14 @@ class GidDecision:
     by_device: Mapping[str, tuple[int, ...]] | None = None
 
 
+def parse_pin(text: str) -> int | None:
+    """NCCL_IB_GID_INDEX as somebody wrote it: an index, -1 where NCCL shall choose.
+
+    None where it is empty (then each node is read) and where it is no index (the settings refuse that).
+    """
+    return int(text) if re.fullmatch(r"-1|[0-9]{1,3}", text.strip(), re.ASCII) else None
+
+
 def _usable(port: PortView) -> tuple[int, ...]:
     return tuple(gid.index for gid in port.gids if gid.kind == ROCE_V2 and gid.address is not None)
 
@@ -48,7 +57,7 @@ def decide_gid(
         devices: NCCL_IB_HCA's.
         wanted_address: the node's fabric address, where one is set: it must have a GID.
         wanted_name: the setting that it comes from, for messages.
-        pinned: NCCL_IB_GID_INDEX of the settings, where somebody wrote one.
+        pinned: `parse_pin` of the setting. A pin is held against the node's table, never used unread.
     """
     if ports is None:
         return GidDecision(rank, None, State.UNKNOWN, "the GID table could not be read")
@@ -79,7 +88,7 @@ def decide_gid(
     if empty:
         text = f"{empty[0]} has a link and no IPv4-mapped RoCE v2 GID"
         return GidDecision(rank, None, State.FAIL, text, "its interface has no IPv4 address: add one (netplan)", table)
-    if pinned is not None and pinned < 0:
+    if pinned == -1:
         return GidDecision(rank, pinned, State.OK, "NCCL chooses the GID itself (NCCL_IB_GID_INDEX=-1)", "", table)
     if pinned is not None:
         wrong = {device: indexes for device, indexes in table.items() if pinned not in indexes}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
@@ -147,14 +146,12 @@ def launch_specs(
     """All ranks in rank order, head first; the serve step starts the workers before the head.
 
     Args:
-        gid_index_by_rank: what was read on each node just now; a number in NCCL_IB_GID_INDEX is used where a
-            rank is missing. Not needed when RoCE is off.
+        gid_index_by_rank: what was decided for each node just now (cluster/gid.py, the pin included). Not needed
+            when RoCE is off.
         image: SETTINGS' image when not given.
     """
-    pin = settings.nccl_ib_gid_index.strip()
-    pinned = int(pin) if re.fullmatch(r"-?[0-9]{1,4}", pin) else None
     return tuple(
-        LaunchSpec(node, engine_spec(settings, node, gid_index_by_rank.get(node.rank, pinned), image or settings.image))
+        LaunchSpec(node, engine_spec(settings, node, gid_index_by_rank.get(node.rank), image or settings.image))
         for node in settings.nodes
     )
 

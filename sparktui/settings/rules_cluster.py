@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from sparktui.cluster.gid import parse_pin
 from sparktui.settings.model import Settings
 from sparktui.settings.rule import Found, means_itself, shortened
 
@@ -117,7 +118,7 @@ def padding(settings: Settings) -> Iterator[Found]:
 
 def fabric(settings: Settings) -> Iterator[Found]:
     gid = settings.nccl_ib_gid_index
-    if gid and not re.fullmatch(r"-1|[0-9]{1,3}", gid):
+    if gid.strip() and parse_pin(gid) is None:
         yield Found("NCCL_IB_GID_INDEX", f"{shortened(gid)} is no GID index: empty reads it on each node", "")
     for name in ("FABRIC_IFACE", "NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME"):
         value = getattr(settings, name.lower())

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from sparktui.cluster.gid import GidDecision, decide_gid
+from sparktui.cluster.fabric import PortView
+from sparktui.cluster.gid import GidDecision, decide_gid, parse_pin
+from sparktui.cluster.node import Node
 from sparktui.errors import SparktuiError
 from sparktui.readings.rdma import parse_fabric
 from sparktui.remote.link import NodeLink
@@ -28,8 +31,6 @@ PROBE_SECONDS = 15.0
 
 async def decide_gids(settings: Settings, links: tuple[NodeLink, ...]) -> list[GidDecision | SparktuiError]:
     """Each rank's decision from what its node says now, in the order of `links`; a dead node costs its own row."""
-    pin = settings.nccl_ib_gid_index.strip()
-    pinned = int(pin) if pin.isdecimal() and pin.isascii() else None
 
     async def one(link: NodeLink) -> GidDecision | SparktuiError:
         try:
@@ -37,13 +38,18 @@ async def decide_gids(settings: Settings, links: tuple[NodeLink, ...]) -> list[G
         except SparktuiError as error:
             return error
         ports = parse_fabric(answer.stdout).ports if answer.ok else None
-        return decide_gid(
-            link.node.rank,
-            ports,
-            settings.rdma_devices,
-            wanted_address=link.node.fabric_address,
-            wanted_name="WORKER_FABRIC_IPS",
-            pinned=pinned,
-        )
+        return decide_for(settings, link.node, ports)
 
     return list(await asyncio.gather(*map(one, links)))
+
+
+def decide_for(settings: Settings, node: Node, ports: Sequence[PortView] | None) -> GidDecision:
+    """One rank's decision under these settings; `ports` is None where the node could not be read."""
+    return decide_gid(
+        node.rank,
+        ports,
+        settings.rdma_devices,
+        wanted_address=node.fabric_address,
+        wanted_name="WORKER_FABRIC_IPS" if node.fabric_address else "",
+        pinned=parse_pin(settings.nccl_ib_gid_index),
+    )

@@ -7,6 +7,7 @@ import shlex
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
+from sparktui.engine.environment import uses_rdma
 from sparktui.engine.folders import key_file, node_folders
 from sparktui.engine.launch import LaunchSpec, launch_specs
 from sparktui.errors import NodeUnreachable, SparktuiError, StepFailed
@@ -164,6 +165,8 @@ async def _specs_now(context: Context) -> tuple[LaunchSpec, ...]:
             raise each
         if each.index is not None:
             known[link.node.rank] = each.index
+        elif uses_rdma(context.settings):
+            raise StepFailed(f"rank {each.rank}: {each.what}", fix=each.fix, node=link.node.name)
     return launch_specs(context.settings, known)
 
 

@@ -215,8 +215,3 @@ def test_files_that_docker_would_otherwise_make_as_folders_are_listed() -> None:
     assert "/srv/nccl-ring/libnccl.so.2" in must_exist(worker.container)
     assert "/srv/sparktui/state-tp4/api-key" in must_exist(head.container)
     assert "dsv41-weights" not in must_exist(worker.container)
-
-
-def test_a_pinned_gid_counts_where_none_was_read_and_minus_one_lets_nccl_choose() -> None:
-    specs = launch_specs(settings_of(THREE, "three", NCCL_IB_GID_INDEX="-1"), {1: 5})
-    assert [each.container.environment["NCCL_IB_GID_INDEX"] for each in specs] == ["-1", "5", "-1"]

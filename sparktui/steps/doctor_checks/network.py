@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
 from sparktui.cluster.fabric import check_cable_addresses, check_links, check_mtu, check_subnets, fabric_plan
-from sparktui.cluster.gid import decide_gid
+from sparktui.engine.environment import uses_rdma
 from sparktui.events import Finding, State
 from sparktui.readings.ip_addr import parse_addresses
 from sparktui.readings.rdma import Fabric, parse_fabric
 from sparktui.steps.doctor_checks.report import NodeReport
-
-if TYPE_CHECKING:
-    from sparktui.settings import Settings
+from sparktui.steps.fabric_probe import decide_for
 
 EMPTY_FIX = "plug the ConnectX cable in and wait 20 s: without one the card is switched off"
 
@@ -79,7 +76,7 @@ def check_rdma(report: NodeReport) -> Iterator[Finding]:
     settings = report.settings
     absent = [name for name in settings.rdma_devices if fabric.port(name) is None]
     there = ", ".join(port.device for port in fabric.ports)
-    off = roce_off(settings)
+    off = not uses_rdma(settings)
     bad, why = (State.INFO, "RoCE is turned off in the settings") if off else (State.FAIL, "")
     if not fabric.ports:
         yield report.finding("rdma.devices", bad, "no RDMA device", cause=why, fix="" if off else EMPTY_FIX)
@@ -89,15 +86,7 @@ def check_rdma(report: NodeReport) -> Iterator[Finding]:
         yield report.finding("rdma.devices", bad, what, cause=why, fix=f"its devices: {there}")
     else:
         yield report.finding("rdma.devices", State.OK, there, devices=[port.device for port in fabric.ports])
-    pin = settings.nccl_ib_gid_index
-    decision = decide_gid(
-        report.node.rank,
-        fabric.ports,
-        settings.rdma_devices,
-        wanted_address=report.node.fabric_address,
-        wanted_name="WORKER_FABRIC_IPS" if report.node.fabric_address else "",
-        pinned=int(pin) if pin.isdigit() else None,
-    )
+    decision = decide_for(settings, report.node, fabric.ports)
     table = [
         {"device": port.device, "index": gid.index, "type": gid.kind, "address": gid.address, "netdev": gid.netdev}
         for port in fabric.ports
@@ -115,7 +104,7 @@ def check_fabric(reports: Sequence[NodeReport]) -> Iterator[Finding]:
     plan = fabric_plan(settings.profile.fabric, names, settings.rdma_devices)
     readings = {each.node.rank: fabric.ports if (fabric := fabric_of(each)) else None for each in reports}
     by_rank = {each.node.rank: each for each in reports}
-    off = roce_off(settings)
+    off = not uses_rdma(settings)
     for check in (check_links, check_cable_addresses, check_subnets, check_mtu):
         for row in check(plan, readings):
             report = by_rank.get(row.rank)
@@ -129,10 +118,6 @@ def check_fabric(reports: Sequence[NodeReport]) -> Iterator[Finding]:
 def fabric_of(report: NodeReport) -> Fabric | None:
     text = report.probe.text("fabric")
     return None if text is None else parse_fabric(text)
-
-
-def roce_off(settings: Settings) -> bool:
-    return settings.nccl_ib_disable or settings.nccl_net != "IB"
 
 
 def _names(text: str) -> list[str]:
