@@ -48,6 +48,8 @@ class PortReading:
     received_bytes_per_second: float | None = None
     errors: int | None = None
     """Growth of the error counters since the stream began."""
+    growing: tuple[str, ...] = ()
+    """Names of the counters that have grown since then."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +83,6 @@ class NodeSample:
         age_seconds: since the last sample; None before the first.
         problem: why there is no newer one, in a sentence; empty when all is well.
         ports: None when the card could not be read, () when there is none.
-        process_count: of the engine's container on this node; None unknown.
     """
 
     node: str
@@ -101,6 +102,8 @@ class NodeSample:
     nvme_read_bytes_per_second: float | None = None
     nvme_free_bytes: int | None = None
     uptime_seconds: float | None = None
+    swapped_pages_per_second: float | None = None
+    """In and out together."""
 
 
 class EndpointState(StrEnum):
@@ -126,6 +129,10 @@ class Serving:
     """Tokens accepted a verify step."""
     ttft_seconds: float | None = None
     taken_at: float | None = None
+    models: tuple[str, ...] = ()
+    """Served names, from /v1/models."""
+    was_ready: bool = False
+    """It has answered since the watch began, or an engine's container runs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +144,8 @@ class Alarm:
     severe: bool
     what: str
     fix: str = ""
+    since: float = 0.0
+    """When its condition began, by the clock of the samples."""
 
 
 @dataclass(frozen=True, slots=True)

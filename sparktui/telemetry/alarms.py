@@ -1,0 +1,285 @@
+"""What a person should look at now: pure rules over a picture, with hysteresis, so that nothing flaps.
+
+An alarm is raised at one bound and ends at a kinder one, after its condition has been away for a while. Bounds are
+those of owners' reports (facts: memory wedges, link flaps, clock latch); the cases are named beside each rule.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+
+from sparktui.telemetry.sample import Alarm, ClusterSnapshot, EndpointState, Freshness, NodeSample, PortReading
+
+GIB = 1024**3
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Bounds. `available` is MemAvailable, `free` MemFree.
+
+    A head of three Sparks is meant to run with about 6 GiB available: shares of the total would always be crossed.
+    """
+
+    available_warn_bytes: int = 4 * GIB
+    available_severe_bytes: int = 2 * GIB
+    free_warn_bytes: int = 3 * GIB // 2
+    free_severe_bytes: int = 3 * GIB // 4
+    stalled_percent: float = 10.0
+    ease: float = 1.15
+    """An alarm ends when the value is better than its bound by this factor."""
+    hold_seconds: float = 10.0
+    """It also stays for this long after the value has become good."""
+    errors_hold_seconds: float = 120.0
+    latch_seconds: float = 20.0
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """What holds at one moment.
+
+    Attributes:
+        holds: the bound is crossed.
+        clear: the value is on the kinder side; between the two, an alarm stays as it was.
+        after_seconds: it must hold for so long first.
+        hold_seconds: it stays for so long after it is clear.
+    """
+
+    alarm: Alarm
+    holds: bool
+    clear: bool
+    after_seconds: float = 0.0
+    hold_seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    alarm: Alarm
+    since: float
+    seen_at: float
+    raised: bool
+
+
+@dataclass(frozen=True, slots=True)
+class AlarmBook:
+    """The alarms and what they need to be remembered for; a new book for each picture."""
+
+    limits: Limits = Limits()
+    kept: Mapping[str, _Kept] = field(default_factory=dict)
+    before: ClusterSnapshot | None = None
+
+    @property
+    def alarms(self) -> tuple[Alarm, ...]:
+        """Severe ones first, then as they came."""
+        raised = sorted((each for each in self.kept.values() if each.raised), key=lambda each: each.since)
+        return tuple(each.alarm for each in sorted(raised, key=lambda each: not each.alarm.severe))
+
+    def judged(self, snapshot: ClusterSnapshot) -> AlarmBook:
+        """The book after one more picture."""
+        stale = {node.node for node in snapshot.nodes if node.freshness is Freshness.STALE}
+        # A node that is late says nothing new: what was true of it stays, so that nothing flaps.
+        kept = {id: old for id, old in self.kept.items() if old.alarm.node in stale}
+        for rule in _rules(self.before, snapshot, self.limits):
+            old = self.kept.get(rule.alarm.id)
+            new = _next(rule, old, snapshot.at)
+            if new is not None:
+                kept[rule.alarm.id] = new
+        return AlarmBook(self.limits, kept, snapshot)
+
+
+def _next(rule: Rule, old: _Kept | None, at: float) -> _Kept | None:
+    if rule.holds:
+        since = old.since if old else at
+        raised = (old is not None and old.raised) or at - since >= rule.after_seconds
+        return _Kept(replace(rule.alarm, since=since), since, at, raised)
+    if old is None or not old.raised:
+        return None
+    if not rule.clear:
+        return replace(old, alarm=replace(rule.alarm, since=old.since), seen_at=at)
+    return old if at - old.seen_at < rule.hold_seconds else None
+
+
+def _rules(before: ClusterSnapshot | None, now: ClusterSnapshot, limits: Limits) -> Iterator[Rule]:
+    for node in now.nodes:
+        yield from _presence(node)
+        if node.freshness is Freshness.LIVE:
+            old = before.node(node.node) if before else None
+            yield from _memory(node, limits)
+            yield from _links(node, old, limits)
+            yield from _gpu(node, limits)
+    yield from _endpoint(now)
+
+
+def _presence(node: NodeSample) -> Iterator[Rule]:
+    """T5, U51, U52: a node that was short of memory and then fell silent is probably wedged, not merely away."""
+    gone = node.freshness is Freshness.GONE
+    memory = node.memory
+    short = memory is not None and (
+        (memory.available_bytes is not None and memory.available_bytes < 2 * GIB)
+        or (memory.free_bytes is not None and memory.free_bytes < GIB and (node.stalled_percent or 0) > 5)
+    )
+    what, fix = f"no sample for {node.age_seconds or 0:.0f} s: {node.problem}", "sparktui doctor; is it on?"
+    if node.age_seconds is None:
+        what = node.problem
+    if short and memory is not None:
+        left = _gib(memory.available_bytes)
+        what = f"silent for {node.age_seconds or 0:.0f} s; {left} were left when it was last seen: probably wedged"
+        fix = "if ping answers and ssh does not, do not retry: cut its power, then sparktui doctor"
+    clear = node.freshness is Freshness.LIVE
+    yield Rule(Alarm(f"gone.{node.node}", node.node, True, what, fix), gone, clear)
+
+
+def _memory(node: NodeSample, limits: Limits) -> Iterator[Rule]:
+    split = node.split
+    name = node.node
+    head = " (the head also carries HTTP, the tokenizer and NFS)" if node.rank == 0 else ""
+    for kind, value, warn, severe in (
+        ("available", split.available_bytes, limits.available_warn_bytes, limits.available_severe_bytes),
+        ("free", split.free_bytes, limits.free_warn_bytes, limits.free_severe_bytes),
+    ):
+        if value is None:
+            continue
+        # Free memory alone is no trouble while the kernel has much to give back: with a stall it is one.
+        counts = kind == "available" or (node.stalled_percent or 0.0) > 0.0
+        bad = value < severe
+        what = f"{_gib(value)} {kind}: all ranks stall if this reaches 0{head}"
+        fix = "end other programs there; shorter prompts; a smaller MAX_TOTAL_TOKENS or CONTEXT_LENGTH, then serve"
+        yield Rule(
+            Alarm(f"memory.{kind}.{name}", name, bad, what, fix),
+            value < warn and counts,
+            value > warn * limits.ease,
+            hold_seconds=limits.hold_seconds,
+        )
+    stalled = node.stalled_percent
+    if stalled is not None:
+        what = f"everything waits for memory {stalled:.0f} % of the time (PSI full, 10 s)"
+        fix = "stop what else runs there; if it goes on, sparktui stop before the node wedges"
+        yield Rule(
+            Alarm(f"memory.stall.{name}", name, stalled > 40, what, fix),
+            stalled > limits.stalled_percent,
+            stalled < limits.stalled_percent / limits.ease,
+            hold_seconds=limits.hold_seconds,
+        )
+    if node.swapped_pages_per_second is not None:
+        used = _gib(split.swap_used_bytes)
+        pressure = "" if stalled is None else f", stalled {stalled:.0f} %"
+        what = f"swapping: {node.swapped_pages_per_second:.0f} pages a second, {used} in use{pressure}"
+        yield Rule(
+            Alarm(f"swap.{name}", name, False, what, "on that node: sudo swapoff -a (owners turn swap off)"),
+            node.swapped_pages_per_second > 10,
+            node.swapped_pages_per_second < 1,
+            hold_seconds=30.0,
+        )
+
+
+def _links(node: NodeSample, old: NodeSample | None, limits: Limits) -> Iterator[Rule]:
+    """A link that was up since the watch began and went, one half of a cable, growing errors (U41: not the unused)."""
+    by_cage: dict[str, list[PortReading]] = {}
+    for port in node.ports or ():
+        by_cage.setdefault(port.cage or port.device, []).append(port)
+        was = next((each for each in (old.ports if old else None) or () if each.device == port.device), None)
+        grew = was is not None and port.errors is not None and was.errors is not None and port.errors > was.errors
+        names = ", ".join(port.growing)
+        yield Rule(
+            Alarm(
+                f"errors.{node.node}.{port.device}",
+                node.node,
+                False,
+                f"{port.device}: {port.errors} errors since the watch began ({names})",
+                "reseat or swap the cable; with a switch also compare MTU and look for drops there",
+            ),
+            grew,
+            not grew,
+            hold_seconds=limits.errors_hold_seconds,
+        )
+    for cage, ports in by_cage.items():
+        up, down = [p for p in ports if p.active], [p for p in ports if p.active is False]
+        text = f"port {cage.removeprefix('p')}"
+        half = f"{text}: {down[0].device} is down while {up[0].device} is up: half speed" if up and down else ""
+        yield Rule(
+            Alarm(f"half.{node.node}.{cage}", node.node, False, half, "ip -br link there; bring the other half up"),
+            bool(up and down),
+            not (up and down),
+            after_seconds=3.0,
+        )
+        had = [p.device for p in (old.ports if old else None) or () if (p.cage or p.device) == cage and p.active]
+        went = bool(down) and not up
+        yield Rule(
+            Alarm(
+                f"link.{node.node}.{cage}",
+                node.node,
+                True,
+                f"{text}: the link went down",
+                "reseat the cable at both ends; did the other Spark restart? ip -br link",
+            ),
+            went and bool(had),
+            bool(up),
+        )
+
+
+def _gpu(node: NodeSample, limits: Limits) -> Iterator[Rule]:
+    gpu = node.gpu
+    if gpu is None:
+        return
+    heat = "" if gpu.temperature_celsius is None else f" at {gpu.temperature_celsius:.0f} °C"
+    yield Rule(
+        Alarm(
+            f"gpu.throttled.{node.node}",
+            node.node,
+            False,
+            f"the GPU is throttled for heat or power{heat}: all ranks run at its pace",
+            "let air through; look at the dust and the room; sudo nvidia-smi -lgc 0,2100 makes it cooler",
+        ),
+        gpu.throttled is True,
+        gpu.throttled is False,
+        after_seconds=5.0,
+        hold_seconds=30.0,
+    )
+    busy, watts, clock, celsius = gpu.utilization_percent, gpu.power_watts, gpu.clock_mhz, gpu.temperature_celsius
+    if busy is None or watts is None or clock is None or celsius is None:
+        return
+    latched = busy >= 80 and clock < 1000 and watts < 25 and celsius < 60
+    yield Rule(
+        Alarm(
+            f"gpu.latched.{node.node}",
+            node.node,
+            True,
+            f"GPU clock latched: busy at {clock:.0f} MHz, {watts:.0f} W, {celsius:.0f} °C: all ranks run at its pace",
+            "shut it down, unplug its adapter for 60 s: nothing less clears it",
+        ),
+        latched,
+        clock > 1200,
+        after_seconds=limits.latch_seconds,
+    )
+
+
+def _endpoint(now: ClusterSnapshot) -> Iterator[Rule]:
+    """T5, U75: the endpoint that went away; and one that answers although a rank's node has gone."""
+    serving = now.serving
+    yield Rule(
+        Alarm(
+            "endpoint.down",
+            now.nodes[0].node if now.nodes else "head",
+            True,
+            f"the endpoint does not answer, though the engine runs: {serving.problem or serving.url}",
+            "sparktui status; the reason is in the log: sparktui logs head",
+        ),
+        serving.state is EndpointState.DOWN and serving.was_ready,
+        serving.state in (EndpointState.READY, EndpointState.STARTING) or not serving.was_ready,
+    )
+    gone = [node.node for node in now.nodes if node.freshness is Freshness.GONE]
+    yield Rule(
+        Alarm(
+            "endpoint.ranks",
+            gone[0] if gone else "",
+            True,
+            f"the endpoint answers, but {', '.join(gone)} is gone: requests now hang",
+            "sparktui status; then sparktui stop and sparktui serve",
+        ),
+        serving.state is EndpointState.READY and bool(gone),
+        not gone or serving.state is not EndpointState.READY,
+    )
+
+
+def _gib(value: int | None) -> str:
+    return "unknown" if value is None else f"{value / GIB:.1f} GiB"

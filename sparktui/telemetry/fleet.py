@@ -1,0 +1,92 @@
+"""All nodes merged into one picture, about once a second."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from typing import Protocol
+
+from sparktui.remote.link import NodeLink
+from sparktui.telemetry.alarms import AlarmBook, Limits
+from sparktui.telemetry.follower import NodeFollower
+from sparktui.telemetry.sample import ClusterSnapshot, Serving
+
+_CLOSE_SECONDS = 0.9
+
+
+class ServingSource(Protocol):
+    """Follows the endpoint; `latest` is what is known of it now."""
+
+    @property
+    def latest(self) -> Serving: ...
+
+    async def run(self) -> None: ...
+
+
+class Fleet:
+    """Follows every node and the endpoint while `snapshots()` is iterated.
+
+    Args:
+        links: head first; they stay the caller's.
+        clock: seconds, monotonic; the times of all samples.
+        folders: by node name, whose file systems' free space is wanted.
+        gpu: follow nvidia-smi as well (its cost is its own).
+        serving: the endpoint's follower; None watches no endpoint.
+        limits: what an alarm is; its floor is shown in each node's memory.
+    """
+
+    def __init__(
+        self,
+        links: Sequence[NodeLink],
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        folders: Mapping[str, Sequence[str]] | None = None,
+        gpu: bool = True,
+        serving: ServingSource | None = None,
+        limits: Limits | None = None,
+        interval_seconds: float = 1.0,
+    ) -> None:
+        limits = limits or Limits()
+        self._clock, self._serving, self._interval = clock, serving, interval_seconds
+        self._book = AlarmBook(limits)
+        self._followers = tuple(
+            NodeFollower(
+                link,
+                clock=clock,
+                folders=(folders or {}).get(link.node.name, ()),
+                gpu=gpu,
+                floor_bytes=limits.available_warn_bytes,
+            )
+            for link in links
+        )
+
+    def snapshot(self) -> ClusterSnapshot:
+        """The cluster as it is known now."""
+        now = self._clock()
+        nodes = tuple(follower.sample(now) for follower in self._followers)
+        serving = self._serving.latest if self._serving else Serving()
+        self._book = self._book.judged(ClusterSnapshot(now, nodes, serving))
+        return ClusterSnapshot(now, nodes, serving, self._book.alarms)
+
+    def complete(self, samples: int = 2) -> bool:
+        """Every node has given so many samples, or has said why not."""
+        return all(each.count >= samples or each.sample(self._clock()).problem for each in self._followers)
+
+    async def snapshots(self) -> AsyncIterator[ClusterSnapshot]:
+        """A picture at once, then one about each second. A node that fails costs its own row; nothing is raised for it.
+
+        Ending the iteration (cancel, or `aclose()`) ends all streams within a second.
+        """
+        tasks = [asyncio.create_task(each.run()) for each in self._followers]
+        if self._serving is not None:
+            tasks.append(asyncio.create_task(self._serving.run()))
+        try:
+            while True:
+                yield self.snapshot()
+                await asyncio.sleep(self._interval)
+        finally:
+            for task in tasks:
+                task.cancel()
+            if tasks:
+                await asyncio.wait(tasks, timeout=_CLOSE_SECONDS)
