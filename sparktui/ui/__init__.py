@@ -1,0 +1,1 @@
+"""The full-screen app: the only code that imports Textual."""

@@ -1,0 +1,288 @@
+"""The app: holds what is true now, does what screens ask for, and lets each screen show its part."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar
+
+from textual import work
+from textual.app import App
+from textual.binding import Binding, BindingType
+from textual.content import Content
+from textual.reactive import var
+
+from sparktui.errors import SparktuiError
+from sparktui.runs.view import RunView, StepView
+from sparktui.shipped import shipped
+from sparktui.telemetry.sample import ClusterSnapshot
+from sparktui.ui.frame import FrameScreen
+from sparktui.ui.glyphs import ASCII, UNICODE, Glyphs
+from sparktui.ui.messages import Copied, RunChanged, SnapshotArrived, StepRequested
+from sparktui.ui.session import Session, Start
+from sparktui.ui.terminal import Terminal
+from sparktui.ui.theme import NAMED, SPARK
+
+if TYPE_CHECKING:
+    from textual.screen import Screen
+
+    from sparktui.engine.ladder import RankBoot
+    from sparktui.steps.step import Inspection
+
+
+class SparkApp(App[int]):
+    """Attributes:
+    run_view: the run that is followed, or the last one.
+    snapshot: the newest picture of the nodes.
+    boots: how far each rank's boot is; empty when nobody watches.
+    inspections: what the nodes last said about each step; an error where they could not be asked.
+    remembered: how each verb ended the last time.
+    trouble: why there are no settings, empty when there are.
+    """
+
+    CSS_PATH = shipped("assets") / "sparktui.tcss"
+    TITLE = "sparktui"
+    ENABLE_COMMAND_PALETTE = True
+    HORIZONTAL_BREAKPOINTS: ClassVar[list[tuple[int, str]] | None] = [
+        (0, "-narrow"),
+        (100, "-wide"),
+        (160, "-very-wide"),
+    ]
+    VERTICAL_BREAKPOINTS: ClassVar[list[tuple[int, str]] | None] = [(0, "-short"), (32, "-tall")]
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("w", "go('wizard')", "wizard", id="go.wizard", tooltip="The steps, one after the other"),
+        Binding("m", "go('monitor')", "monitor", id="go.monitor", tooltip="Memory, links, boot and speed, large"),
+        Binding("l", "go('logs')", "logs", id="go.logs", tooltip="All ranks' logs"),
+        Binding("s", "smoke", "smoke", id="smoke", tooltip="Smoke test: 42, JSON, a tool call, a picture"),
+        Binding("t", "talk", "talk", id="talk", tooltip="How to reach the endpoint"),
+        Binding("e", "settings", "settings", id="settings", tooltip="The settings, with their meaning"),
+        Binding("question_mark", "help", "help", key_display="?", id="help", tooltip="The keys of this screen"),
+        Binding("q", "leave", "quit", id="leave", tooltip="Leave; nothing stops"),
+        Binding("ctrl+q", "leave", "quit", show=False, priority=True, system=True),
+    ]
+
+    run_view: var[RunView] = var(RunView(), init=False)
+    snapshot: var[ClusterSnapshot] = var(ClusterSnapshot(), init=False)
+    boots: var[tuple[RankBoot, ...]] = var((), init=False)
+    inspections: var[dict[str, Inspection | SparktuiError]] = var(dict, init=False)
+    looking: var[frozenset[str]] = var(frozenset(), init=False)
+    """The verbs that are being inspected."""
+    remembered: var[dict[str, StepView]] = var(dict, init=False)
+    trouble: var[str] = var("", init=False)
+    starting: var[str] = var("", init=False)
+    """The verb whose run is being started, until its journal begins."""
+
+    def __init__(self, start: Start, terminal: Terminal | None = None) -> None:
+        self.terminal = terminal or Terminal()
+        self.glyphs: Glyphs = ASCII if self.terminal.ascii_only else UNICODE
+        self.session = Session(start)
+        self.run_dir: Path | None = None
+        super().__init__()
+        for theme in (SPARK, NAMED):
+            self.register_theme(theme)
+        self.theme = NAMED.name if self.terminal.named_colours else SPARK.name
+
+    @staticmethod
+    def _screens() -> dict[str, Callable[[], Screen[None]]]:
+        from sparktui.ui.logs.screen import LogsScreen
+        from sparktui.ui.monitor.screen import MonitorScreen
+        from sparktui.ui.wizard.screen import WizardScreen
+
+        return {"wizard": WizardScreen, "monitor": MonitorScreen, "logs": LogsScreen}
+
+    async def on_mount(self) -> None:
+        for name, screen in self._screens().items():
+            self.add_mode(name, screen)
+        await self.switch_mode(self.session.start.mode)
+        # Heavy imports wait until the first picture is there.
+        self.call_after_refresh(self.begin)
+
+    # one place that shows
+
+    def show_data(self) -> None:
+        if isinstance(self.screen, FrameScreen):
+            self.screen.show_frame()
+            self.screen.refresh_data()
+
+    def watch_run_view(self) -> None:
+        self.show_data()
+
+    def watch_snapshot(self) -> None:
+        self.show_data()
+
+    def watch_boots(self) -> None:
+        self.show_data()
+
+    def watch_inspections(self) -> None:
+        self.show_data()
+
+    def watch_looking(self) -> None:
+        self.show_data()
+
+    def watch_trouble(self) -> None:
+        self.show_data()
+
+    def watch_starting(self) -> None:
+        self.show_data()
+
+    def top_line(self, screen: str, width: int) -> Content:
+        """Where this is and what goes on, in one line."""
+        start = self.session.start
+        parts: list[Content] = [Content.styled(" sparktui", "$accent bold")]
+        if start.banner:
+            parts.append(Content.styled(start.banner, "$simulated bold"))
+        if screen:
+            parts.append(Content.styled(screen, "bold"))
+        settings = self.session.settings
+        if settings is not None:
+            parts.append(Content.styled(f"{len(settings.nodes)} Sparks", "$quiet"))
+        run = self.run_view
+        if self.starting:
+            parts.append(Content(f"{self.starting} is starting"))
+        elif run.active:
+            waits = " waits for an answer" if run.asked else " is running"
+            parts.append(Content(f"{run.current or 'the run'}{waits}"))
+        serving = self.snapshot.serving
+        if serving.url or serving.state != "unknown":
+            parts.append(Content.styled(f"endpoint {serving.state}", "$success" if serving.state == "ready" else ""))
+        severe = [alarm for alarm in self.snapshot.alarms if alarm.severe]
+        if severe:
+            parts.append(Content.styled(f"{self.glyphs.failed} {severe[0].node}: {severe[0].what}", "$error"))
+        return Content("  ").join(parts).truncate(width, ellipsis=True)
+
+    # what is true
+
+    @work(group="begin", exclusive=True, exit_on_error=False)
+    async def begin(self) -> None:
+        """Settings, the run that goes on, then what the nodes say. Called again after the settings changed."""
+        if self.session.needs_first_start:
+            self.first_start()
+            return
+        try:
+            await self.session.load()
+        except SparktuiError as error:
+            self.trouble = "\n".join(error.lines())
+            return
+        self.trouble = ""
+        self.remembered = await self.session.remembered()
+        run_dir = await self.session.current()
+        if run_dir is not None:
+            self.follow(run_dir)
+        self.watch_cluster()
+        self.look()
+
+    def first_start(self) -> None:
+        from sparktui.ui.first_start.flow import FirstStart
+
+        def made(path: Path | None) -> None:
+            if path is not None:
+                self.begin()
+            elif self.session.needs_first_start:
+                self.exit(0)
+
+        self.push_screen(FirstStart(), made)
+
+    @work(group="follow", exclusive=True, exit_on_error=False)
+    async def follow(self, run_dir: Path) -> None:
+        self.run_dir = run_dir
+        was_active = False
+        async for view in self.session.follow(run_dir):
+            was_active = was_active or view.active
+            self.starting = ""
+            self.post_message(RunChanged(view))
+        self.remembered = await self.session.remembered()
+        if was_active:
+            self.look()
+
+    def on_run_changed(self, message: RunChanged) -> None:
+        self.run_view = message.view
+
+    @work(group="telemetry", exclusive=True, exit_on_error=False)
+    async def watch_cluster(self) -> None:
+        """Follow all nodes for as long as the app lives."""
+
+    def on_snapshot_arrived(self, message: SnapshotArrived) -> None:
+        self.snapshot = message.snapshot
+
+    @work(group="look", exclusive=True, exit_on_error=False)
+    async def look(self) -> None:
+        """Ask the nodes about every step, all at once; each answer is shown as it comes."""
+        from sparktui.steps.catalog import LOOKS
+
+        verbs = [verb for verb in self.session.chain if verb not in LOOKS and verb != "smoke"]
+        self.looking = frozenset(verbs)
+        try:
+            await asyncio.gather(*(self._look_at(verb) for verb in verbs))
+        finally:
+            self.looking = frozenset()
+
+    async def _look_at(self, verb: str) -> None:
+        answer: Inspection | SparktuiError
+        try:
+            answer = await self.session.inspect(verb)
+        except SparktuiError as error:
+            answer = error
+        self.inspections = {**self.inspections, verb: answer}
+        self.looking = self.looking - {verb}
+
+    # what is asked for
+
+    def on_step_requested(self, message: StepRequested) -> None:
+        self.start_run(message.verbs, message.forced)
+
+    @work(group="start", exclusive=True, exit_on_error=False)
+    async def start_run(self, verbs: tuple[str, ...], forced: tuple[str, ...] = ()) -> None:
+        if self.starting or self.run_view.active:
+            self.notify("a run is going on; it ends first", severity="warning", markup=False)
+            return
+        self.starting = verbs[0] if len(verbs) == 1 else "up"
+        try:
+            run_dir = await self.session.run(verbs, forced=forced)
+        except SparktuiError as error:
+            self.starting = ""
+            self.notify("\n".join(error.lines()), severity="error", timeout=15, markup=False)
+            return
+        self.follow(run_dir)
+
+    def on_copied(self, message: Copied) -> None:
+        """To the terminal's clipboard, and to a file: many terminals drop the former without a word."""
+        self.copy_to_clipboard(message.text)
+        where = ""
+        if self.session.settings is not None:
+            path = self.session.state_dir / "copied.txt"
+            with contextlib.suppress(OSError):
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_text(message.text + "\n")
+                where = f"; also in {path}"
+        self.notify(f"{message.what} copied{where}", markup=False)
+
+    async def action_go(self, mode: str) -> None:
+        await self.switch_mode(mode)
+
+    def action_smoke(self) -> None:
+        from sparktui.ui.widgets.smoke_card import SmokeCard
+
+        if self.session.settings is not None:
+            self.push_screen(SmokeCard())
+
+    def action_talk(self) -> None:
+        from sparktui.ui.widgets.talk_card import TalkCard
+
+        if self.session.settings is not None:
+            self.push_screen(TalkCard(self.session.talk()))
+
+    def action_settings(self) -> None:
+        from sparktui.ui.settings_screen.screen import SettingsScreen
+
+        self.push_screen(SettingsScreen())
+
+    def action_help(self) -> None:
+        from sparktui.ui.help import HelpScreen
+
+        self.push_screen(HelpScreen(self.screen))
+
+    def action_leave(self) -> None:
+        """At once; a run goes on by itself."""
+        self.exit(0)

@@ -1,0 +1,95 @@
+"""What every screen has: a line on top that says where this is, one below with the keys, and a smallest size."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, ClassVar
+
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.content import Content
+from textual.screen import Screen
+from textual.widget import Widget
+from textual.widgets import Static
+
+if TYPE_CHECKING:
+    from sparktui.ui.app import SparkApp
+
+SMALLEST_COLUMNS = 60
+SMALLEST_ROWS = 18
+
+
+class TopLine(Static):
+    """`sparktui  SIMULATED  three Sparks   run: serve is running   endpoint: ready`."""
+
+
+class KeyLine(Static):
+    """The keys of this screen that are worth a place, most useful first, as many as fit."""
+
+    def show_keys(self, pairs: Iterable[tuple[str, str]], width: int) -> None:
+        shown: list[Content] = []
+        used = 1
+        for key, word in pairs:
+            needed = len(key) + len(word) + 3
+            if used + needed > width:
+                break
+            shown.append(Content.assemble((key, "$accent bold"), " ", (word, "$quiet"), "  "))
+            used += needed
+        self.update(Content(" ").join([Content(" "), *shown]) if not shown else Content.assemble(" ", *shown))
+
+
+class FrameScreen(Screen[None]):
+    """Base of the full screens. A subclass gives `body()` and, where it shows live data, `refresh_data()`."""
+
+    BINDINGS: ClassVar[list[BindingType]] = []
+    name_shown: ClassVar[str] = ""
+
+    app: SparkApp
+
+    def compose(self) -> ComposeResult:
+        yield TopLine(id="top-line", markup=False)
+        yield from self.body()
+        yield KeyLine(id="key-line", markup=False)
+        yield Static(id="too-small", markup=False)
+
+    def body(self) -> Iterable[Widget]:
+        return ()
+
+    def refresh_data(self) -> None:
+        """Show what the app holds now. Called when it changed and this screen is the one that is seen."""
+
+    def on_mount(self) -> None:
+        self.show_frame()
+
+    def on_screen_resume(self) -> None:
+        self.show_frame()
+        self.refresh_data()
+
+    def on_resize(self) -> None:
+        self.call_after_refresh(self.show_frame)
+
+    def show_frame(self) -> None:
+        """Top line, key line, and the one sentence where there is no room for a screen."""
+        if not self.is_mounted:
+            return
+        width, height = self.app.size
+        small = width < SMALLEST_COLUMNS or height < SMALLEST_ROWS
+        self.set_class(small, "-too-small")
+        self.set_class(self.app.terminal.ascii_only, "-ascii")
+        if small:
+            self.query_one("#too-small", Static).update(
+                f"sparktui needs {SMALLEST_COLUMNS}{self.app.glyphs.times}{SMALLEST_ROWS}; this is {width}"
+                f"{self.app.glyphs.times}{height}. Nothing stopped: make the window larger, or q."
+            )
+        self.query_one(TopLine).update(self.app.top_line(self.name_shown, width))
+        self.query_one(KeyLine).show_keys(self.keys_shown(), width)
+
+    def keys_shown(self) -> list[tuple[str, str]]:
+        """(key, word) of the bindings that are shown and enabled, the screen's own before the app's."""
+        pairs = []
+        for active in self.active_bindings.values():
+            binding: Binding = active.binding
+            if binding.show and active.enabled and active.node in (self, self.focused, self.app):
+                pairs.append((active.node is self.app, self.app.get_key_display(binding), binding.description))
+        pairs.sort(key=lambda each: each[0])
+        return list(dict.fromkeys((key, word) for _, key, word in pairs))

@@ -1,0 +1,1 @@
+"""The monitor: the panes, large, with trends."""

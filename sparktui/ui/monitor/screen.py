@@ -1,0 +1,18 @@
+"""The monitor screen."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import ClassVar
+
+from textual.widget import Widget
+from textual.widgets import Static
+
+from sparktui.ui.frame import FrameScreen
+
+
+class MonitorScreen(FrameScreen):
+    name_shown: ClassVar[str] = "monitor"
+
+    def body(self) -> Iterable[Widget]:
+        yield Static("", id="monitor-body", markup=False)

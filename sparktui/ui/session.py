@@ -1,0 +1,219 @@
+"""What the screens ask of the product: settings, nodes, runs. Knows no Textual; nothing here blocks the event loop.
+
+Everything heavy (pydantic, asyncssh, docker) is imported on first use, after the first paint.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from sparktui.errors import SparktuiError
+from sparktui.runs.view import Asked, RunView, StepView
+
+if TYPE_CHECKING:
+    from sparktui.remote.link import NodeLink
+    from sparktui.runs.parts import Parts
+    from sparktui.settings import Settings
+    from sparktui.steps.step import Command, Context, Inspection
+
+INSPECT_SECONDS = 45.0
+REMEMBERED_RUNS = 12
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """How the app is started.
+
+    Attributes:
+        parts: the product's, or the demo's.
+        program: what a run's process is started with; None for the product's.
+        env_file: absolute; it need not exist yet.
+        profile: as given on the command line.
+        banner: a word for every screen, such as SIMULATED.
+        mode: `wizard` or `monitor`.
+    """
+
+    parts: Parts
+    env_file: Path
+    profile: str | None = None
+    program: Sequence[str] | None = None
+    banner: str = ""
+    mode: str = "wizard"
+
+
+class Session:
+    """The settings in force, their links, and the runs of this cluster."""
+
+    def __init__(self, start: Start) -> None:
+        self.start = start
+        self.settings: Settings | None = None
+        self._links: tuple[NodeLink, ...] = ()
+
+    @property
+    def needs_first_start(self) -> bool:
+        return not self.start.env_file.exists()
+
+    async def load(self) -> Settings:
+        """Read the env file; links of older settings are closed.
+
+        Raises:
+            SettingsError: all problems at once.
+        """
+        from sparktui.runs.request import RunRequest
+
+        # As `status` reads them: what cannot fit is refused where it would be started, and shown there.
+        request = RunRequest(str(self.start.env_file), ("status",), profile=self.start.profile)
+        settings = await asyncio.to_thread(self.start.parts.load_settings, request)
+        await self.close()
+        self.settings = settings
+        return settings
+
+    async def links(self) -> tuple[NodeLink, ...]:
+        """Head first; opened once."""
+        assert self.settings is not None
+        if not self._links:
+            self._links = await self.start.parts.open_links(self.settings)
+        return self._links
+
+    async def close(self) -> None:
+        if self._links:
+            from sparktui.runs.execute import close_links
+
+            links, self._links = self._links, ()
+            await close_links(links)
+
+    # steps
+
+    async def _context(self) -> Context:
+        from sparktui.events import Question
+        from sparktui.steps.step import Context
+
+        async def ask(question: Question) -> str:
+            return question.assume_yes  # only looks and plans come here; a run asks through its journal
+
+        assert self.settings is not None
+        return Context(settings=self.settings, links=await self.links(), ask=ask)
+
+    async def inspect(self, verb: str) -> Inspection:
+        """What the nodes say about a step now.
+
+        Raises:
+            SparktuiError: they could not be asked, or not in time.
+        """
+        from sparktui.errors import DeadlineExceeded
+
+        step = self.start.parts.step(verb)
+        try:
+            async with asyncio.timeout(INSPECT_SECONDS):
+                return await step.inspect(await self._context())
+        except TimeoutError:
+            raise DeadlineExceeded(
+                f"looking at {verb} took longer than {INSPECT_SECONDS:.0f} s", fix="sparktui doctor"
+            ) from None
+
+    async def commands(self, verb: str) -> list[Command]:
+        """What the step would execute now, secrets masked.
+
+        Raises:
+            SparktuiError: the nodes could not be asked.
+        """
+        from sparktui.errors import DeadlineExceeded
+
+        assert self.settings is not None
+        step = self.start.parts.step(verb)
+        try:
+            async with asyncio.timeout(INSPECT_SECONDS):
+                return await step.plan(await self._context())
+        except TimeoutError:
+            raise DeadlineExceeded(f"planning {verb} took longer than {INSPECT_SECONDS:.0f} s") from None
+
+    # runs
+
+    async def run(self, wanted: tuple[str, ...], *, forced: tuple[str, ...] = (), yes: bool = False) -> Path:
+        """Start a run of these verbs in a process of its own; its folder.
+
+        Raises:
+            LockHeld, StepFailed, DeadlineExceeded: it did not start; says why.
+        """
+        from sparktui.runs import start as starting
+        from sparktui.runs.request import RunRequest
+
+        assert self.settings is not None
+        request = RunRequest(
+            env_file=str(self.start.env_file), verbs=wanted, profile=self.start.profile, forced=forced, yes=yes
+        )
+        program = self.start.program or starting.PROGRAM
+        return await starting.start(request, self.settings.state_dir, program=program)
+
+    async def current(self) -> Path | None:
+        """The folder of the run that holds the cluster, or else of the newest one."""
+        from sparktui.runs.follow import current
+
+        assert self.settings is not None
+        standing = await asyncio.to_thread(current, self.settings.state_dir)
+        return standing.run_dir if standing is not None else None
+
+    async def follow(self, run_dir: Path) -> AsyncIterator[RunView]:
+        """The run's view after each entry; many entries that are there already come as one."""
+        from sparktui.runs.follow import follow_entries
+
+        view = RunView()
+        caught_up = asyncio.get_running_loop().time() + 0.05
+        async for entry in follow_entries(run_dir):
+            view = view.after(entry.event, entry.seq, entry.at)
+            if asyncio.get_running_loop().time() >= caught_up or view.finished is not None:
+                caught_up = asyncio.get_running_loop().time() + 0.05
+                yield view
+
+    async def remembered(self) -> dict[str, StepView]:
+        """How each verb ended the last time, from the journals that are kept."""
+        assert self.settings is not None
+        return await asyncio.to_thread(_remembered, self.settings.state_dir)
+
+    def answer(self, run_dir: Path, asked: Asked, text: str) -> None:
+        from sparktui.runs import answers
+
+        answers.answer(run_dir, asked.seq, asked.question, text)
+
+    async def cancel(self, run_dir: Path) -> None:
+        from sparktui.runs.cancel import cancel
+
+        await cancel(run_dir)
+
+    def talk(self) -> list[str]:
+        """The card's lines: base URLs, model, key (masked), curl."""
+        from sparktui.steps.talk import card
+
+        assert self.settings is not None
+        return card(self.settings)
+
+    @property
+    def chain(self) -> tuple[str, ...]:
+        from sparktui.steps.catalog import UP
+
+        return UP
+
+    @property
+    def state_dir(self) -> Path:
+        assert self.settings is not None
+        return self.settings.state_dir
+
+
+def _remembered(state_dir: Path) -> dict[str, StepView]:
+    from sparktui.runs import journal
+    from sparktui.runs.request import run_folders
+
+    kept: dict[str, StepView] = {}
+    for run_dir in run_folders(state_dir)[-REMEMBERED_RUNS:]:
+        view = RunView()
+        try:
+            for entry in journal.read(run_dir):
+                view = view.after(entry.event, entry.seq, entry.at)
+        except (OSError, SparktuiError):
+            continue  # a folder that goes away while it is read
+        kept |= {step.verb: step for step in view.steps if step.outcome is not None}
+    return kept

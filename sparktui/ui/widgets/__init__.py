@@ -1,0 +1,1 @@
+"""Widgets: they get values and send messages, and know no step, run or link."""

@@ -1,0 +1,1 @@
+"""The wizard: one step after the other."""
