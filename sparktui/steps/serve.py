@@ -7,6 +7,7 @@ import shlex
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
+from sparktui.engine.endpoint import local_url
 from sparktui.engine.environment import uses_rdma
 from sparktui.engine.folders import key_file, node_folders
 from sparktui.engine.launch import LaunchSpec, launch_specs
@@ -132,12 +133,6 @@ async def write_key(settings: Settings, head: NodeLink) -> None:
         return
     data = (settings.api_key.get_secret_value() + "\n").encode()
     await head.write_file(path, data, mode=0o600, deadline_seconds=SHORT_SECONDS)
-
-
-def local_url(settings: Settings) -> str:
-    """The endpoint as the head itself reaches it."""
-    host = "127.0.0.1" if settings.host in ("", "0.0.0.0", "::") else settings.host
-    return f"http://{host}:{settings.port}"
 
 
 async def unready(settings: Settings) -> str:

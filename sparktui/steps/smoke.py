@@ -9,6 +9,7 @@ import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any
 
+from sparktui.engine.endpoint import local_url
 from sparktui.errors import StepFailed
 from sparktui.events import Event, Finding, State
 from sparktui.remote import our_containers
@@ -16,7 +17,6 @@ from sparktui.remote.server import EngineServer, Generation, ServerError, chat_b
 from sparktui.settings import Settings
 from sparktui.shipped import shipped
 from sparktui.steps.chat_curl import chat_curl
-from sparktui.steps.serve import local_url
 from sparktui.steps.serve_preflight import ENGINES
 from sparktui.steps.smoke_checks import (
     NOT_SERVED,

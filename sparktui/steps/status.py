@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 
+from sparktui.engine.endpoint import local_url
 from sparktui.errors import SparktuiError
 from sparktui.events import Event, Finding, State
 from sparktui.remote import our_containers
 from sparktui.remote.link import NodeLink
 from sparktui.remote.server import EngineServer, ServerError
 from sparktui.settings import Settings
-from sparktui.steps.serve import local_url
 from sparktui.steps.serve_preflight import ENGINES
 from sparktui.steps.step import Command, Context, Inspection
 
