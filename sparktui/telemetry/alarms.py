@@ -261,7 +261,7 @@ def _endpoint(now: ClusterSnapshot) -> Iterator[Rule]:
             "endpoint.down",
             now.nodes[0].node if now.nodes else "head",
             True,
-            f"the endpoint does not answer, though the engine runs: {serving.problem or serving.url}",
+            f"the endpoint answered before and does not now: {serving.problem or serving.url}",
             "sparktui status; the reason is in the log: sparktui logs head",
         ),
         serving.state is EndpointState.DOWN and serving.was_ready,

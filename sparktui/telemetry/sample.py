@@ -132,7 +132,7 @@ class Serving:
     models: tuple[str, ...] = ()
     """Served names, from /v1/models."""
     was_ready: bool = False
-    """It has answered since the watch began, or an engine's container runs."""
+    """It has been READY and is missed: not long ago, or while its container runs."""
 
 
 @dataclass(frozen=True, slots=True)
