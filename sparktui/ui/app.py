@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
@@ -79,6 +80,8 @@ class SparkApp(App[int]):
         self.glyphs: Glyphs = ASCII if self.terminal.ascii_only else UNICODE
         self.session = Session(start)
         self.run_dir: Path | None = None
+        self.clock: Callable[[], float] = time.time
+        """Seconds since the epoch, as the journals' `at`; a test gives its own."""
         super().__init__()
         for theme in (SPARK, NAMED):
             self.register_theme(theme)

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 INSPECT_SECONDS = 45.0
 REMEMBERED_RUNS = 12
+TOGETHER_SECONDS = 0.05
+"""Entries of a journal that come this close together are shown as one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,16 +160,32 @@ class Session:
         return standing.run_dir if standing is not None else None
 
     async def follow(self, run_dir: Path) -> AsyncIterator[RunView]:
-        """The run's view after each entry; many entries that are there already come as one."""
+        """The run's view after each entry; entries that come close together are shown as one."""
         from sparktui.runs.follow import follow_entries
 
-        view = RunView()
-        caught_up = asyncio.get_running_loop().time() + 0.05
-        async for entry in follow_entries(run_dir):
-            view = view.after(entry.event, entry.seq, entry.at)
-            if asyncio.get_running_loop().time() >= caught_up or view.finished is not None:
-                caught_up = asyncio.get_running_loop().time() + 0.05
+        loop = asyncio.get_running_loop()
+        view, shown_at, unseen = RunView(), loop.time(), False
+        entries = follow_entries(run_dir)
+        coming = asyncio.ensure_future(anext(entries, None))
+        try:
+            while True:
+                # Asked for once and waited for in pieces: a cancelled `anext` would end the follower.
+                await asyncio.wait({coming}, timeout=TOGETHER_SECONDS if unseen else None)
+                if coming.done():
+                    entry = coming.result()
+                    if entry is None:
+                        break
+                    view, unseen = view.after(entry.event, entry.seq, entry.at), True
+                    coming = asyncio.ensure_future(anext(entries, None))
+                    if loop.time() < shown_at + TOGETHER_SECONDS:
+                        continue
+                shown_at, unseen = loop.time(), False
                 yield view
+            if unseen:
+                yield view
+        finally:
+            coming.cancel()
+            await asyncio.gather(coming, return_exceptions=True)
 
     async def remembered(self) -> dict[str, StepView]:
         """How each verb ended the last time, from the journals that are kept."""
