@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
@@ -38,7 +38,7 @@ class KeyLine(Static):
         self.update(Content(" ").join([Content(" "), *shown]) if not shown else Content.assemble(" ", *shown))
 
 
-class FrameScreen(Screen[None]):
+class FrameScreen(Screen[Any]):
     """Base of the full screens. A subclass gives `body()` and, where it shows live data, `refresh_data()`."""
 
     BINDINGS: ClassVar[list[BindingType]] = []
