@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from sparktui.engine.ladder import Boot, RankBoot, kv_pool
 from sparktui.engine.launch import LaunchSpec
 from sparktui.engine.phases import Phase
+from sparktui.engine.rank_news import Line, News, RankNews, Seen, Trouble, has_ended
 from sparktui.engine.signatures import Explanation, explain, first_cause
-from sparktui.errors import DeadlineExceeded, DockerUnavailable, NodeUnreachable, SparktuiError, StepFailed
+from sparktui.errors import DeadlineExceeded, NodeUnreachable, SparktuiError, StepFailed
 from sparktui.events import Event, LogLine, NodeOutcome, Note, Outcome, Progress, State, Unit
 from sparktui.remote import our_containers
 from sparktui.remote.link import NodeLink
@@ -29,29 +30,6 @@ SETTLE_SECONDS = 1.0
 HALT_SECONDS = 20
 
 
-@dataclass(frozen=True, slots=True)
-class _Line:
-    rank: int
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
-class _Seen:
-    rank: int
-    container: OurContainer | None
-
-
-@dataclass(frozen=True, slots=True)
-class _Trouble:
-    rank: int
-    error: SparktuiError
-    of_log: bool = False
-    """The log alone could not be read; the container's state tells what that means."""
-
-
-_News = _Line | _Seen | _Trouble
-
-
 class BootWatch:
     """One boot, followed to its ready line or to the first rank that ends.
 
@@ -62,7 +40,6 @@ class BootWatch:
 
     def __init__(self, settings: Settings, links: Sequence[NodeLink], specs: Sequence[LaunchSpec]) -> None:
         self._settings, self._links, self._specs = settings, links, specs
-        self._news: asyncio.Queue[_News] = asyncio.Queue(maxsize=2_000)
         self._boot = Boot.of([link.node.name for link in links])
         self._shown: dict[int, float] = {}
         self._said: set[str] = set()
@@ -75,19 +52,16 @@ class BootWatch:
             StepFailed: a rank ended (its name, exit code, cause; its last lines go before), or the time is over.
             NodeUnreachable: a node has not answered for 45 s.
         """
-        tasks = [asyncio.create_task(self._read(rank)) for rank in range(len(self._links))]
-        tasks += [asyncio.create_task(self._look(rank)) for rank in range(len(self._links))]
+        names = [spec.container.name for spec in self._specs]
+        following = RankNews(self._links, names, pause=lambda _rank: STATE_SECONDS)
+        following.start()
         end = time.monotonic() + self._settings.ready_seconds
         try:
             while not self._boot.ready:
                 if time.monotonic() > end:
                     raise self._too_late()
-                try:
-                    async with asyncio.timeout(1.0):
-                        news = await self._news.get()
-                except TimeoutError:
-                    news = None
-                if isinstance(news, _Seen) and _has_ended(news.container):
+                news = await following.get(1.0)
+                if isinstance(news, Seen) and has_ended(news.container):
                     async for event in self._ended(news):
                         yield event
                 for event in self._take(news):
@@ -97,61 +71,25 @@ class BootWatch:
             for event in self._closing():
                 yield event
         finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
-
-    # -- reading ------------------------------------------------------------------------------------------------
-
-    async def _read(self, rank: int) -> None:
-        """A rank's log from its beginning; after a lost connection from where it was (lines are counted)."""
-        link, name = self._links[rank], self._specs[rank].container.name
-        taken = 0
-        while True:
-            try:
-                engine = await link.docker()
-                at = 0
-                async for line in engine.lines(name, since_seconds=None, tail=None, follow=True):
-                    at += 1
-                    if at > taken:
-                        taken = at
-                        await self._news.put(_Line(rank, line))
-            except Exception as error:
-                await self._news.put(_Trouble(rank, self._on_purpose(rank, error), of_log=True))
-            await asyncio.sleep(STATE_SECONDS)
-
-    async def _look(self, rank: int) -> None:
-        link, name = self._links[rank], self._specs[rank].container.name
-        while True:
-            try:
-                await self._news.put(_Seen(rank, await our_containers.look(link, name)))
-            except Exception as error:
-                await self._news.put(_Trouble(rank, self._on_purpose(rank, error)))
-            await asyncio.sleep(STATE_SECONDS)
-
-    def _on_purpose(self, rank: int, error: Exception) -> SparktuiError:
-        """A watcher must not end in silence: what Docker's SDK raises is this node's trouble as well."""
-        if isinstance(error, SparktuiError):
-            return error
-        return DockerUnavailable(f"its Docker Engine: {error}", node=self._links[rank].node.name)
+            await following.aclose()
 
     # -- telling ------------------------------------------------------------------------------------------------
 
-    def _take(self, news: _News | None) -> list[Event]:
+    def _take(self, news: News | None) -> list[Event]:
         now = time.monotonic()
         match news:
-            case _Line(rank, text):
+            case Line(rank, text):
                 before = self._boot.ranks[rank]
                 self._boot = self._boot.feed(rank, text, now)
                 self._silent_since.pop(rank, None)
                 return self._progress(before, self._boot.ranks[rank], now)
-            case _Seen(rank, _):
+            case Seen(rank, _):
                 self._silent_since.pop(rank, None)
                 if self._boot.ranks[rank].phase is Phase.NOTHING:
                     before = self._boot.ranks[rank]
                     self._boot = self._boot.with_rank(before.container_started(now))
                     return self._progress(before, self._boot.ranks[rank], now)
-            case _Trouble(rank, error):
+            case Trouble(rank, error):
                 if news.of_log and not isinstance(error, (NodeUnreachable, DeadlineExceeded)):
                     return self._once(rank, f"its log: {error.what}", State.WARN)
                 since = self._silent_since.setdefault(rank, now)
@@ -220,7 +158,7 @@ class BootWatch:
 
     # -- a rank that ended --------------------------------------------------------------------------------------
 
-    async def _ended(self, seen: _Seen) -> AsyncIterator[Event]:
+    async def _ended(self, seen: Seen) -> AsyncIterator[Event]:
         """Find the rank that ended first and why, show its last lines, stop the others, and fail."""
         await asyncio.sleep(SETTLE_SECONDS)
         found = await asyncio.gather(*(self._final(rank) for rank in range(len(self._links))))
@@ -257,7 +195,7 @@ class BootWatch:
         link, name = self._links[rank], self._specs[rank].container.name
         try:
             container = await our_containers.look(link, name)
-            if not _has_ended(container):
+            if not has_ended(container):
                 return None
             lines = [] if container is None else await our_containers.last_lines(link, name, LAST_LINES)
         except (SparktuiError, OSError):
@@ -294,7 +232,3 @@ def _gone(rank: int, node: str, container: OurContainer | None, lines: list[str]
     return _Gone(
         rank, node, how, container.finished_at, tuple(lines), explain(lines, container.exit_code, container.oom_killed)
     )
-
-
-def _has_ended(container: OurContainer | None) -> bool:
-    return container is None or not (container.running or container.status == "created")
