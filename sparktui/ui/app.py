@@ -18,6 +18,7 @@ from textual.reactive import var
 from sparktui.errors import SparktuiError
 from sparktui.runs.view import RunView, StepView
 from sparktui.shipped import shipped
+from sparktui.telemetry.history import History
 from sparktui.telemetry.sample import ClusterSnapshot
 from sparktui.ui.frame import FrameScreen
 from sparktui.ui.glyphs import ASCII, UNICODE, Glyphs
@@ -29,8 +30,14 @@ from sparktui.ui.theme import NAMED, SPARK
 if TYPE_CHECKING:
     from textual.screen import Screen
 
+    from sparktui.engine.folders import NodeFolders
     from sparktui.engine.ladder import RankBoot
     from sparktui.steps.step import Inspection
+    from sparktui.telemetry.serving import Endpoint
+
+
+CLOSE_SECONDS = 0.5
+"""A node that does not let go of its connection is left behind."""
 
 
 class SparkApp(App[int]):
@@ -80,6 +87,8 @@ class SparkApp(App[int]):
         self.glyphs: Glyphs = ASCII if self.terminal.ascii_only else UNICODE
         self.session = Session(start)
         self.run_dir: Path | None = None
+        self.history = History()
+        self.endpoint: Endpoint | None = None
         self.clock: Callable[[], float] = time.time
         """Seconds since the epoch, as the journals' `at`; a test gives its own."""
         super().__init__()
@@ -163,6 +172,7 @@ class SparkApp(App[int]):
         if self.session.needs_first_start:
             self.first_start()
             return
+        self.workers.cancel_group(self, "telemetry")
         try:
             await self.session.load()
         except SparktuiError as error:
@@ -204,7 +214,22 @@ class SparkApp(App[int]):
 
     @work(group="telemetry", exclusive=True, exit_on_error=False)
     async def watch_cluster(self) -> None:
-        """Follow all nodes for as long as the app lives."""
+        """Follow all nodes and the endpoint for as long as these settings hold."""
+        from sparktui.engine.endpoint import local_url
+        from sparktui.engine.folders import node_folders
+        from sparktui.telemetry.fleet import Fleet
+        from sparktui.telemetry.serving import Endpoint
+
+        settings = self.session.settings
+        assert settings is not None
+        key = settings.api_key.get_secret_value() if settings.api_key else None
+        self.endpoint = Endpoint(local_url(settings), api_key=key, model=settings.served_model)
+        self.history = History()
+        folders = {node.name: _watched(node_folders(settings, node)) for node in settings.nodes}
+        fleet = Fleet(await self.session.links(), folders=folders, serving=self.endpoint)
+        async for snapshot in fleet.snapshots():
+            self.history.take(snapshot)
+            self.post_message(SnapshotArrived(snapshot))
 
     def on_snapshot_arrived(self, message: SnapshotArrived) -> None:
         self.snapshot = message.snapshot
@@ -286,6 +311,16 @@ class SparkApp(App[int]):
 
         self.push_screen(HelpScreen(self.screen))
 
+    async def on_unmount(self) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(CLOSE_SECONDS):
+                await self.session.close()
+
     def action_leave(self) -> None:
         """At once; a run goes on by itself."""
         self.exit(0)
+
+
+def _watched(folders: NodeFolders) -> tuple[str, ...]:
+    """The folders whose free space decides what can still be done."""
+    return (folders.engram,) if folders.model_is_volume else (folders.engram, folders.model)
