@@ -53,12 +53,9 @@ class SparkApp(App[int]):
     CSS_PATH = shipped("assets") / "sparktui.tcss"
     TITLE = "sparktui"
     ENABLE_COMMAND_PALETTE = True
-    HORIZONTAL_BREAKPOINTS: ClassVar[list[tuple[int, str]] | None] = [
-        (0, "-narrow"),
-        (100, "-wide"),
-        (160, "-very-wide"),
-    ]
-    VERTICAL_BREAKPOINTS: ClassVar[list[tuple[int, str]] | None] = [(0, "-short"), (32, "-tall")]
+    # Textual declares these two as instance variables.
+    HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (100, "-wide"), (160, "-very-wide")]  # noqa: RUF012
+    VERTICAL_BREAKPOINTS = [(0, "-short"), (32, "-tall")]  # noqa: RUF012
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("w", "go('wizard')", "wizard", id="go.wizard", tooltip="The steps, one after the other"),
         Binding("m", "go('monitor')", "monitor", id="go.monitor", tooltip="Memory, links, boot and speed, large"),
