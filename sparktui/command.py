@@ -128,7 +128,7 @@ class Command:
 
         async with self._links(settings) as links:
             rank_logs.chosen(links, request.only_node)
-            context = Context(settings=settings, links=links, ask=ask, only_node=request.only_node)
+            context = Context(settings=settings, links=links, ask=ask, only_node=request.only_node, verbs=request.verbs)
             for verb in request.verbs:
                 for command in await self._parts.step(verb).plan(context):
                     self._show_command(verb, command.node, command.text, command.why)

@@ -69,6 +69,7 @@ class Execution:
         self._ask_viewer = ask_viewer
         self._save_traceback = save_traceback
         self._skipped = 0
+        self._nodes: tuple[str, ...] = ()
 
     async def run(self, settings: Settings) -> RunFinished:
         """Do all verbs, stop at the first that fails; the closing event, not emitted yet.
@@ -104,10 +105,10 @@ class Execution:
         from sparktui.steps.step import Context
 
         only = self._request.only_node
-        known = [link.node.name for link in links]
+        known = self._nodes = tuple(link.node.name for link in links)
         if only is not None and only not in known:
             raise UsageError(f"there is no node {only!r}", fix=f"--node takes one of: {', '.join(known)}")
-        return Context(settings=settings, links=links, ask=self._ask, only_node=only)
+        return Context(settings=settings, links=links, ask=self._ask, only_node=only, verbs=self._request.verbs)
 
     def _say_notices(self, settings: Settings) -> None:
         """What the settings warn about; doctor has rows of its own for it."""
@@ -215,7 +216,7 @@ class Execution:
             raise StepFailed(
                 f"the question {question.question} needs an answer and nobody is there: {question.text}",
                 fix="run it from a terminal, or give --yes",
-                node=question.question.partition(".")[2] or None,
+                node=_named_in(question.question, self._nodes),
             )
         else:
             text, by = await self._ask_viewer(seq, question), "viewer"
@@ -224,6 +225,12 @@ class Execution:
 
     def _again(self) -> str:
         return f"what is done stays done; go on with: sparktui {self._request.title}"
+
+
+def _named_in(question: str, nodes: tuple[str, ...]) -> str | None:
+    """The node that a question's id ends with, where it is about one (`hostkey.worker1`, not `serve.replace`)."""
+    last = question.partition(".")[2]
+    return last if last in nodes else None
 
 
 def _go_on() -> None:

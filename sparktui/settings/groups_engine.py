@@ -172,8 +172,15 @@ class BootSettings(Group):
         BOOT, "The same limit inside the container.", "3600", unit="seconds", low=10, high=86_400, in_examples=False
     )
     warmup: Switch = setting(BOOT, "1 warms the engine up before it says it is ready.", "1", in_examples=False)
-    smoke_quick: Switch = setting(BOOT, "1: the smoke that ends serve is the arithmetic alone.", "1", in_examples=False)
-    skip_smoke: Switch = setting(BOOT, "1: serve ends without a smoke.", "0", in_examples=False)
+    smoke_quick: Switch = setting(
+        BOOT,
+        "1: a serve by itself ends with the arithmetic alone, 0: with all smoke checks. up asks all of them.",
+        "1",
+        in_examples=False,
+    )
+    skip_smoke: Switch = setting(
+        BOOT, "1: serve and up end without a smoke; smoke by itself asks all the same.", "0", in_examples=False
+    )
     skip_prepare: Switch = setting(
         BOOT, "Of the recipe: its container downloads nothing. Ours never does.", "1", in_examples=False
     )

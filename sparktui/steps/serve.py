@@ -10,7 +10,7 @@ from pathlib import Path
 from sparktui.engine.endpoint import local_url
 from sparktui.engine.environment import uses_rdma
 from sparktui.engine.folders import key_file, node_folders
-from sparktui.engine.launch import LaunchSpec, launch_specs
+from sparktui.engine.launch import HEAD_CONTAINER, LaunchSpec, launch_specs
 from sparktui.errors import NodeUnreachable, SparktuiError, StepFailed
 from sparktui.events import CommandShown, Event, NodeOutcome, Note, Outcome, Question
 from sparktui.remote import images, our_containers
@@ -24,6 +24,7 @@ from sparktui.steps.merge import merged
 from sparktui.steps.serve_boot import BootWatch
 from sparktui.steps.serve_preflight import ENGINES, Preflight, is_same, preflight
 from sparktui.steps.shown import shown, typed
+from sparktui.steps.smoke import asked_rows, shown_checks
 from sparktui.steps.step import Command, Context, Inspection
 from sparktui.steps.views import make_folders
 
@@ -72,10 +73,13 @@ class Serve:
                 for argv in _removal(each)
             ]
         ordered = [*specs[1:], specs[0]]
-        return commands + [
+        commands += [
             shown(spec.node, spec.container.run_argv(), "workers first" if not spec.node.is_head else "then the head")
             for spec in ordered
         ]
+        return commands + (
+            await shown_checks(settings, quick=settings.smoke_quick) if _ends_with_smoke(context) else []
+        )
 
     async def run(self, context: Context) -> AsyncIterator[Event]:
         settings = context.settings
@@ -100,6 +104,9 @@ class Serve:
                 yield event
         async for event in BootWatch(settings, context.links, specs).events():
             yield event
+        if _ends_with_smoke(context):
+            async for finding in asked_rows(context, STEP, prefix="smoke.", quick=settings.smoke_quick):
+                yield finding
 
     async def _start(self, context: Context, checked: Preflight, specs: Sequence[LaunchSpec]) -> AsyncIterator[Event]:
         settings = context.settings
@@ -110,9 +117,19 @@ class Serve:
             if await context.ask(Question(STEP, "serve.replace", text)) != "yes":
                 raise StepFailed("the running engine was left alone", fix="sparktui stop", node=other[0])
         elif running:
-            # Without its other ranks it answers nobody: a start that was cut off, or a rank that ended.
-            names = ", ".join(spec.node.name for spec in specs if spec not in running)
-            yield Note(STEP, names.partition(",")[0], f"no engine runs on {names}; all ranks are started anew")
+            gone = [spec.node for spec in specs if spec not in running]
+            names = ", ".join(f"rank {node.rank} ({node.name})" for node in gone)
+            rest = ", ".join(spec.node.name for spec in running)
+            if any(each.name == HEAD_CONTAINER for each in checked.containers[context.head.node.name]):
+                # Ranks cannot join a running engine, and loading takes minutes: a person decides when it is stopped.
+                text = f"{names} does not run, and without it {rest} answers nobody. Stop {rest}, start all ranks anew?"
+                if await context.ask(Question(STEP, "serve.restart", text)) != "yes":
+                    raise StepFailed(
+                        f"{names} does not run; the others were left alone", fix="sparktui stop", node=gone[0].name
+                    )
+            else:
+                text = f"a start was cut off before the head: {names} does not run; all ranks are started anew"
+                yield Note(STEP, gone[0].name, text)
         # All prepared before anything is replaced: after this only Docker itself can refuse.
         await asyncio.gather(*(make_folders(settings, link) for link in context.links))
         await write_key(settings, context.head)
@@ -123,6 +140,11 @@ class Serve:
             yield event
         async for event in _started(settings, context.head, specs[0]):
             yield event
+
+
+def _ends_with_smoke(context: Context) -> bool:
+    """A serve by itself proves that the engine answers; where smoke follows, that is asked there."""
+    return not context.settings.skip_smoke and "smoke" not in context.verbs
 
 
 async def write_key(settings: Settings, head: NodeLink) -> None:

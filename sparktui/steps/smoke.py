@@ -39,37 +39,48 @@ class Smoke:
     title = "Ask the endpoint four things"
 
     async def inspect(self, context: Context) -> Inspection:
+        if context.settings.skip_smoke and len(context.verbs) > 1:
+            return Inspection(done=True, summary="SKIP_SMOKE=1: the endpoint was not asked; sparktui smoke asks it")
         return Inspection(done=False, summary="a smoke test is made anew each time")
 
     async def plan(self, context: Context) -> list[Command]:
-        settings = context.settings
-        return [
-            Command("head", curl(settings, check, await _messages(check)), check.id)
-            for check in await asyncio.to_thread(load_checks, shipped("assets") / "smoke.json")
-        ]
+        return await shown_checks(context.settings)
 
     async def run(self, context: Context) -> AsyncIterator[Event]:
-        settings = context.settings
-        checks = await asyncio.to_thread(load_checks, shipped("assets") / "smoke.json")
-        key = settings.api_key.get_secret_value() if settings.api_key else None
-        missing = await _missing_rank(context)
-        if missing:
-            raise StepFailed(missing[1], fix="sparktui serve", node=missing[0])
-        async with EngineServer(local_url(settings), api_key=key) as server:
-            config = await _config(context)
-            for check in checks:
-                started = time.monotonic()
-                verdict = await _ask(server, settings, check, config)
-                seconds = round(time.monotonic() - started, 2)
-                yield Finding(
-                    STEP,
-                    check.id,
-                    "head",
-                    verdict.state,
-                    verdict.what,
-                    fix="sparktui logs head" if verdict.state is State.FAIL else "",
-                    data={"seconds": seconds},
-                )
+        async for finding in asked_rows(context, STEP):
+            yield finding
+
+
+async def asked_rows(context: Context, step: str, *, prefix: str = "", quick: bool = False) -> AsyncIterator[Finding]:
+    """Ask the checks, or with `quick` the first of them alone: one row each, under `prefix` and the check's id.
+
+    Raises:
+        StepFailed: a rank does not run; then nothing is asked.
+    """
+    settings = context.settings
+    key = settings.api_key.get_secret_value() if settings.api_key else None
+    missing = await _missing_rank(context)
+    if missing:
+        raise StepFailed(missing[1], fix="sparktui serve", node=missing[0])
+    async with EngineServer(local_url(settings), api_key=key) as server:
+        config = await _config(context)
+        for check in await _checks(quick):
+            started = time.monotonic()
+            verdict = await _ask(server, settings, check, config)
+            seconds = round(time.monotonic() - started, 2)
+            fix = "sparktui logs head" if verdict.state is State.FAIL else ""
+            data = {"seconds": seconds}
+            yield Finding(step, prefix + check.id, "head", verdict.state, verdict.what, fix=fix, data=data)
+
+
+async def shown_checks(settings: Settings, *, quick: bool = False) -> list[Command]:
+    """The same checks as curl lines."""
+    return [Command("head", curl(settings, check, await _messages(check)), check.id) for check in await _checks(quick)]
+
+
+async def _checks(quick: bool) -> tuple[SmokeCheck, ...]:
+    checks = await asyncio.to_thread(load_checks, shipped("assets") / "smoke.json")
+    return checks[:1] if quick else checks
 
 
 def curl(settings: Settings, check: SmokeCheck, messages: Sequence[Mapping[str, Any]]) -> str:

@@ -96,8 +96,19 @@ def judge(answer: Mapping[str, Any], expect: Mapping[str, Any]) -> Verdict:
     lacking = [word for word in expect.get("content_contains", ()) if word.lower() not in content.lower()]
     if lacking:
         return Verdict(State.FAIL, f"it does not name {', '.join(lacking)}: {content[:120]!r}")
+    tokens = _image_tokens(answer)
+    if "image_tokens" in expect and tokens is not None and tokens != expect["image_tokens"]:
+        return Verdict(State.FAIL, f"the picture became {tokens} tokens, not {expect['image_tokens']}")
     shown = content.strip() or ", ".join(f"{f.get('name')}({f.get('arguments')})" for f in map(_function, calls))
     return Verdict(State.OK, shown[:120])
+
+
+def _image_tokens(answer: Mapping[str, Any]) -> int | None:
+    """What the usage reports; None where it reports none, as an engine may."""
+    usage = answer.get("usage")
+    details = usage.get("prompt_tokens_details") if isinstance(usage, dict) else None
+    tokens = details.get("image_tokens") if isinstance(details, dict) else None
+    return tokens if isinstance(tokens, int) and not isinstance(tokens, bool) else None
 
 
 def _function(call: object) -> Any:

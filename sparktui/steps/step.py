@@ -46,6 +46,8 @@ class Context:
     ask: Callable[[Question], Awaitable[str]]
     """The viewer's answer; with `--yes` the question's own; unattended it raises StepFailed that names the question."""
     only_node: str | None = None
+    verbs: tuple[str, ...] = ()
+    """What was asked for, in order: a step may leave to a later one what that one does anyway."""
 
     @property
     def head(self) -> NodeLink:

@@ -11,15 +11,16 @@ import pytest
 
 from sparktui.engine.launch import LaunchSpec, launch_specs
 from sparktui.errors import NodeUnreachable, SparktuiError
-from sparktui.events import CommandShown, Event, Finding, Outcome, Question, State
+from sparktui.events import CommandShown, Event, Finding, Note, Outcome, Question, State
 from sparktui.readings.checkpoint_listing import HubFile, Listing
 from sparktui.remote import checkpoint_folder
 from sparktui.settings import parse_settings
-from sparktui.steps import serve, serve_boot
+from sparktui.steps import serve, serve_boot, smoke
 from sparktui.steps.serve import Serve
 from sparktui.steps.step import Context
 from tests.memory_engine import MemoryContainer
 from tests.scripted_link import Asked, ScriptedLink
+from tests.steps.test_smoke_judge import FIRST_TWO, SHAPES, TOOL_TURNS, ToldServer, answer
 
 KEY = "a-long-secret-key"
 IMAGE = "sparktui:test"
@@ -58,6 +59,7 @@ class Cluster:
             "API_KEY": KEY,
             "IMAGE": IMAGE,
             "NCCL_IB_HCA": "rocep1s0f0,roceP2p1s0f0",
+            "SKIP_SMOKE": "1",
         } | more
         self.settings = parse_settings(
             "".join(f'{name}="{value}"\n' for name, value in values.items()),
@@ -68,7 +70,7 @@ class Cluster:
         listing = Listing("owner/model", "1bae0e1", "1bae0e1" + "0" * 33, (HubFile("config.json", 10),))
         checkpoint_folder.write_record(folder / "model", listing)
         self.order: list[str] = []
-        self.answers = {"serve.replace": "yes"}
+        self.answers = {"serve.replace": "yes", "serve.restart": "yes"}
         self.asked: list[str] = []
         self.views: dict[str, dict[str, Any]] = {}
         self.links = tuple(ScriptedLink(node) for node in self.settings.nodes)
@@ -117,10 +119,10 @@ class Cluster:
         self.asked.append(question.question)
         return self.answers[question.question]
 
-    async def run(self) -> tuple[list[Event], SparktuiError | None]:
+    async def run(self, verbs: tuple[str, ...] = ("serve",)) -> tuple[list[Event], SparktuiError | None]:
         seen: list[Event] = []
         try:
-            async for event in Serve().run(Context(self.settings, self.links, self._ask)):
+            async for event in Serve().run(Context(self.settings, self.links, self._ask, verbs=verbs)):
                 seen.append(event)
         except SparktuiError as error:
             return seen, error
@@ -330,6 +332,69 @@ async def test_what_runs_as_configured_and_answers_is_skipped(tmp_path: Path, mo
     assert cluster.changes() == {"head": [], "worker1": [], "worker2": []}
 
 
+@pytest.mark.parametrize("gone", NODES)
+@pytest.mark.parametrize("how", ["exited", "removed"])
+async def test_a_rank_that_is_gone_is_named_and_the_others_stay_when_the_answer_is_no(
+    tmp_path: Path, gone: str, how: str
+) -> None:
+    cluster = Cluster(tmp_path)
+    for node in NODES:
+        cluster.running(node)
+    containers = cluster.link(gone).engine.containers
+    name = next(iter(containers))
+    if how == "exited":
+        containers[name].status = "exited"
+    else:
+        del containers[name]
+    cluster.answers["serve.restart"] = "no"
+    seen, error = await cluster.run()
+    if (gone, how) == ("head", "removed"):
+        # As after a start that was cut off before the head: nobody was served, nothing is asked.
+        assert error is None
+        assert cluster.asked == []
+        said = [each.text for each in seen if isinstance(each, Note) and "cut off before the head" in each.text]
+        assert len(said) == 1 and "rank 0 (head)" in said[0]
+        return
+    assert cluster.asked == ["serve.restart"]
+    assert error is not None
+    assert error.node == gone
+    assert f"rank {NODES.index(gone)} ({gone}) does not run" in error.what
+    assert cluster.changes() == {"head": [], "worker1": [], "worker2": []}
+
+
+@pytest.mark.parametrize(
+    ("more", "verbs", "rows"),
+    [
+        ({}, ("serve",), ["smoke.arithmetic"]),
+        ({"SMOKE_QUICK": "0"}, ("serve",), ["smoke.arithmetic", "smoke.json", "smoke.tool", "smoke.picture"]),
+        ({"SKIP_SMOKE": "1"}, ("serve",), []),
+        ({}, ("serve", "smoke"), []),
+    ],
+)
+async def test_a_serve_by_itself_ends_with_what_the_smoke_settings_say(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, more: dict[str, str], verbs: tuple[str, ...], rows: list[str]
+) -> None:
+    asked = ToldServer([*FIRST_TWO, *TOOL_TURNS, SHAPES])
+    monkeypatch.setattr(smoke, "EngineServer", asked)
+    cluster = Cluster(tmp_path, **{"SKIP_SMOKE": "0"} | more)
+    seen, error = await cluster.run(verbs)
+    assert error is None
+    found = [each for each in seen if isinstance(each, Finding) and each.check.startswith("smoke.")]
+    assert [(each.step, each.check, each.state) for each in found] == [("serve", row, State.OK) for row in rows]
+    shown = await Serve().plan(Context(cluster.settings, cluster.links, cluster._ask, verbs=verbs))
+    assert [f"smoke.{each.why}" for each in shown if "curl" in each.text] == rows
+
+
+async def test_a_wrong_answer_at_the_end_of_a_serve_is_a_failed_row(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(smoke, "EngineServer", ToldServer([answer("43")]))
+    seen, _ = await Cluster(tmp_path, SKIP_SMOKE="0").run()
+    last = seen[-1]
+    assert isinstance(last, Finding)
+    assert (last.check, last.state, last.fix) == ("smoke.arithmetic", State.FAIL, "sparktui logs head")
+
+
 async def test_a_rank_that_is_gone_starts_all_of_them_anew_and_keeps_their_logs(tmp_path: Path) -> None:
     cluster = Cluster(tmp_path)
     for node in NODES:
@@ -337,7 +402,7 @@ async def test_a_rank_that_is_gone_starts_all_of_them_anew_and_keeps_their_logs(
     cluster.link("worker2").engine.containers["dsv41-worker"].status = "exited"
     _, error = await cluster.run()
     assert error is None
-    assert cluster.asked == []
+    assert cluster.asked == ["serve.restart"]
     assert cluster.order[2] == "head"
     for link in cluster.links:
         name = "dsv41-head" if link.node.is_head else "dsv41-worker"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -180,16 +181,16 @@ class ToldServer:
         return said
 
 
-def settings_for() -> Settings:
+def settings_for(**more: str) -> Settings:
     text = (
         'HEAD_IP=10.0.0.1\nWORKER_IPS="10.0.0.2 10.0.0.3"\nWORKER_HOSTS="spark2 spark3"\n'
         f"MODEL_DIR=/srv/model\nAPI_KEY={KEY}\n"
-    )
+    ) + "".join(f"{name}={value}\n" for name, value in more.items())
     return parse_settings(text, env_path=Path("/srv/.env"), profile="three", environment={"HOME": "/home/u"})
 
 
-def cluster(config: dict[str, Any] | None = None) -> Context:
-    settings = settings_for()
+def cluster(config: dict[str, Any] | None = None, **more: str) -> Context:
+    settings = settings_for(**more)
     links = [ScriptedLink(node) for node in settings.nodes]
     for link in links:
         name = "dsv41-head" if link.node.is_head else "dsv41-worker"
@@ -287,3 +288,37 @@ async def test_the_curl_lines_read_the_key_from_its_file() -> None:
         assert KEY not in each.text
         assert '"Authorization: Bearer $(cat ' in each.text
         assert f'"max_tokens": {ours[each.why].max_tokens}' in each.text
+
+
+@pytest.mark.parametrize(
+    ("usage", "state"),
+    [
+        ({"prompt_tokens_details": {"image_tokens": 1024}}, State.OK),
+        ({"prompt_tokens_details": {"image_tokens": 256}}, State.FAIL),
+        ({"prompt_tokens_details": {"image_tokens": 0}}, State.FAIL),
+        ({"prompt_tokens_details": {"cached_tokens": 3}}, State.OK),
+        ({"prompt_tokens_details": None}, State.OK),
+        (None, State.OK),
+        ("many", State.OK),
+    ],
+)
+def test_a_picture_that_became_other_than_1024_tokens_fails_where_the_engine_says_how_many(
+    usage: Any, state: State
+) -> None:
+    """A picture that was scaled down may still be guessed right; an engine that reports nothing is no fault."""
+    verdict = judge(SHAPES | {"usage": usage}, checks()["picture"].expect)
+    assert verdict.state is state
+    assert state is State.OK or "tokens, not 1024" in verdict.what
+
+
+@pytest.mark.parametrize(
+    ("verbs", "skipped"), [(("build", "serve", "smoke"), True), (("serve", "smoke"), True), (("smoke",), False)]
+)
+async def test_skip_smoke_ends_a_chain_without_it_and_smoke_by_itself_asks(
+    verbs: tuple[str, ...], skipped: bool
+) -> None:
+    plain = await Smoke().inspect(replace(cluster(), verbs=verbs))
+    assert not plain.done
+    told = await Smoke().inspect(replace(cluster(SKIP_SMOKE="1"), verbs=verbs))
+    assert told.done is skipped
+    assert not skipped or "SKIP_SMOKE=1" in told.summary
