@@ -26,6 +26,7 @@ from sparktui.events import (
 )
 
 KEPT_LINES = 400
+KEPT_NOTES = 40
 E = TypeVar("E", bound=Event)
 
 
@@ -100,6 +101,8 @@ class RunView:
     asked: Asked | None = None
     finished: RunFinished | None = None
     last_seq: int = 0
+    notes: tuple[Note, ...] = ()
+    """What the run itself says, outside its steps (the settings' warnings), the newest `KEPT_NOTES`."""
 
     @property
     def active(self) -> bool:
@@ -130,6 +133,8 @@ class RunView:
                 step := view.step(event.step)
             ):
                 return view._with(_step_after(step, event))
+            case Note():
+                return replace(view, notes=(*view.notes, event)[-KEPT_NOTES:])
         return view
 
     def _with(self, step: StepView) -> RunView:
@@ -138,11 +143,15 @@ class RunView:
         return replace(self, steps=tuple(step if each.verb == step.verb else each for each in self.steps))
 
     def _ended(self, event: RunFinished) -> RunView:
-        """A run that died says nothing of its step: it did not finish."""
+        """A run that died says nothing of its step: it did not finish; its last line is the last that is known of it."""
         step = self.step(self.current)
         if step is None or step.state is not StepState.RUNNING:
             return self
-        return self._with(replace(step, state=StepState.FAILED, text=event.text, fix=event.fix, node=event.node))
+        seconds = None
+        if self.last_at is not None and step.started_at is not None:
+            seconds = max(0.0, self.last_at - step.started_at)
+        ended = replace(step, state=StepState.FAILED, seconds=seconds, text=event.text, fix=event.fix, node=event.node)
+        return self._with(ended)
 
 
 def _step_after(step: StepView, event: Event) -> StepView:

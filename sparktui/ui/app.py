@@ -46,6 +46,7 @@ class SparkApp(App[int]):
     snapshot: the newest picture of the nodes.
     boots: how far each rank's boot is; empty when nobody watches.
     inspections: what the nodes last said about each step; an error where they could not be asked.
+    inspected_at: when each of them came, by `clock`.
     remembered: how each verb ended the last time.
     trouble: why there are no settings, empty when there are.
     """
@@ -249,6 +250,7 @@ class SparkApp(App[int]):
             answer = await self.session.inspect(verb)
         except SparktuiError as error:
             answer = error
+        self.inspected_at[verb] = self.clock()
         self.inspections = {**self.inspections, verb: answer}
         self.looking = self.looking - {verb}
 
