@@ -24,6 +24,7 @@ verbs:
   status     what runs where, and whether it answers
   talk       how to reach the endpoint: curl line, base URLs, model
   logs [NODE] [-n N] [-f]                   the engine's output of one node, or of all
+  demo [VERB]                               the app, or any verb, on a simulated cluster: sparktui demo --help
   stop       cancel the run that is going on, then stop the engine on all nodes
 
 A verb that changes something runs in a process of its own. Closing the terminal, a lost ssh or a killed viewer
@@ -71,7 +72,10 @@ def main(argv: Sequence[str] | None = None, given: Parts | None = None, program:
         # An ASCII terminal shows a replacement, not a traceback.
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")
-    options = build_parser().parse_intermixed_args(argv)
+    words = list(sys.argv[1:] if argv is None else argv)
+    if words[:1] == ["demo"] and given is None:
+        return _demo(words[1:])
+    options = build_parser().parse_intermixed_args(words)
     try:
         return _verb(options, given, program)
     except SparktuiError as error:
@@ -101,6 +105,30 @@ def _verb(options: argparse.Namespace, given: Parts | None, program: Sequence[st
     from sparktui.command import Command
 
     return Command(options, given, program).run()
+
+
+def _demo(words: list[str]) -> int:
+    """A verb, or the app, on a cluster that is simulated below the links; everything printed says so."""
+    from sparktui.demo.entry import prepare
+    from sparktui.demo.parts import PROGRAM, demo_parts
+    from sparktui.demo.shown import marked
+
+    as_json = "--json" in words
+    try:
+        prepared = prepare(words)
+        if prepared.argv == []:
+            from sparktui.ui.opening import open_app
+            from sparktui.ui.session import Start
+
+            start = Start(demo_parts(), prepared.home.env_file, program=PROGRAM, banner="SIMULATED")
+            return open_app(start, ascii_only="--ascii" in words)
+    except SparktuiError as error:
+        return _say_error(error, as_json=as_json)
+    with marked(as_json=as_json):
+        if prepared.argv is None:
+            print("\n".join(prepared.said))
+            return 0
+        return main(prepared.argv, demo_parts(), PROGRAM)
 
 
 def _check_usage(options: argparse.Namespace) -> None:

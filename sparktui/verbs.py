@@ -13,7 +13,7 @@ CHANGING = ("download", "build", "share", "pack", "serve", "smoke", "stop")
 READING = ("doctor", "status", "talk")
 """Steps that change nothing: no run, no lock."""
 PRESENT = (CHAIN, *READING, "plan", *CHANGING, "logs")
-ABSENT = ("demo", "bench", "preview", "monitor")
+ABSENT = ("bench", "preview", "monitor")
 """Verbs of the design that this version does not have; it says so instead of pretending."""
 ENV_FILES = {"three": ".env", "four": ".env.tp4", "four-ring": ".env.tp4.ring"}
 
