@@ -67,11 +67,12 @@ async def log_lines(link: NodeLink, logs_dir: Path, *, tail: int, follow: bool) 
     if path is None:
         raise StepFailed(f"no container {name} and no saved log", fix="start it: sparktui serve", node=node)
     yield Note(STEP, node, f"the container {name} is gone; this is {path}", State.INFO)
-    for line in await asyncio.to_thread(_last_lines, path, tail):
+    for line in await asyncio.to_thread(last_lines, path, tail):
         yield LogLine(STEP, node, line[:_LINE_CHARACTERS])
 
 
-def _last_lines(path: Path, count: int) -> list[str]:
+def last_lines(path: Path, count: int) -> list[str]:
+    """The end of a saved log, oldest first."""
     with path.open(errors="replace") as file:
         return [line.rstrip("\n") for line in deque(file, maxlen=count)]
 

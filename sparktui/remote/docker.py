@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import AsyncIterator, Callable
+from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from sparktui.errors import DeadlineExceeded, DockerUnavailable, SparktuiError
@@ -14,6 +15,8 @@ from sparktui.remote.link import NodeLink
 if TYPE_CHECKING:
     import docker
     import httpx
+
+    from sparktui.remote.docker_log import LogPart
 
 T = TypeVar("T")
 DOCKER_SOCKET = "/var/run/docker.sock"
@@ -171,6 +174,27 @@ class SocketEngine:
                 raise self._late(15) from None
             except httpx.HTTPError as error:
                 raise await self.explain(str(error) or type(error).__name__) from None
+
+    async def log_parts(
+        self, container: str, *, after: str | None, tail: int | None, follow: bool
+    ) -> AsyncIterator[LogPart]:
+        """The same lines, as many at a time as have come: for a viewer that must survive a flood.
+
+        Args:
+            after: an earlier part's `until`: only what was said later.
+        """
+        from sparktui.remote.docker_log import ANSWER_SECONDS, log_parts
+
+        node = self._link.node.name
+        try:
+            parts = log_parts(self.socket, container, after=after, tail=tail, follow=follow, node=node)
+            async with aclosing(parts):  # type: ignore[type-var]
+                async for part in parts:
+                    yield part
+        except TimeoutError:
+            raise self._late(ANSWER_SECONDS) from None
+        except (OSError, EOFError) as error:
+            raise await self.explain(str(error) or type(error).__name__) from None
 
     def _refuse(self, response: httpx.Response, container: str) -> None:
         if response.status_code == 404:

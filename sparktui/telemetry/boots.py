@@ -1,0 +1,103 @@
+"""Every rank's boot ladder, live. It asks the Docker Engines (and loads their SDK): start it where it is shown."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+
+from sparktui.engine.ladder import RankBoot
+from sparktui.engine.launch import container_name
+from sparktui.engine.phases import Phase
+from sparktui.engine.rank_news import Began, Line, News, RankNews, Seen, Trouble, has_ended
+from sparktui.remote.link import NodeLink
+
+BOOTING_SECONDS = 2.0
+WAITING_SECONDS = 3.0
+UP_SECONDS = 8.0
+"""How often a container is looked at: while it boots, while there is none, and when its rank is up."""
+SHORTEST_SECONDS = 0.25
+QUIET_SECONDS = 5.0
+
+
+class BootWatch:
+    """The ladders of all ranks; a node that cannot be asked keeps its last rung and says so in `problems`.
+
+    Args:
+        links: all ranks, head first.
+    """
+
+    def __init__(self, links: Sequence[NodeLink], *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._boots = [RankBoot(link.node.rank, link.node.name) for link in links]
+        self._running: list[bool | None] = [None] * len(links)
+        self._problems: dict[str, str] = {}
+        self._news = RankNews(links, [container_name(link.node) for link in links], pause=self._pause)
+
+    @property
+    def ranks(self) -> tuple[RankBoot, ...]:
+        return tuple(self._boots)
+
+    @property
+    def problems(self) -> dict[str, str]:
+        """Why a node's ladder may be old, by node name."""
+        return dict(self._problems)
+
+    def running(self, rank: int) -> bool | None:
+        """Whether the rank's container runs; None while nobody has said."""
+        return self._running[rank]
+
+    async def boots(self) -> AsyncIterator[tuple[RankBoot, ...]]:
+        """The ladders at once, then after changes, at most four times a second."""
+        self._news.start()
+        try:
+            shown: tuple[tuple[RankBoot, ...], dict[str, str]] = self.ranks, self.problems
+            yield self.ranks
+            while True:
+                await self._gather()
+                now = self.ranks, self.problems
+                if now != shown:
+                    shown = now
+                    yield now[0]
+        finally:
+            await self._news.aclose()
+
+    async def _gather(self) -> None:
+        """Take what comes for a quarter of a second from the first news on."""
+        self._take(await self._news.get(QUIET_SECONDS))
+        end = asyncio.get_running_loop().time() + SHORTEST_SECONDS
+        while (left := end - asyncio.get_running_loop().time()) > 0:
+            self._take(await self._news.get(left))
+
+    def _take(self, news: News | None) -> None:
+        if news is None:
+            return
+        rank, now = news.rank, self._clock()
+        boot = self._boots[rank]
+        match news:
+            case Began(_, started):
+                boot = boot.container_started(now)
+                if has_ended(started):
+                    boot = boot.container_exited(now, started.exit_code, started.oom_killed)
+            case Line(_, text):
+                boot = boot.feed(text, now)
+                if boot.up:
+                    self._news.enough(rank)
+            case Seen(_, None):
+                boot = RankBoot(boot.rank, boot.node)
+            case Seen(_, container) if has_ended(container):
+                if container is not None and not boot.exited:
+                    boot = boot.container_exited(now, container.exit_code, container.oom_killed)
+        if isinstance(news, Seen):
+            self._running[rank] = news.container is not None and news.container.running
+            self._problems.pop(boot.node, None)
+        elif isinstance(news, Trouble) and not news.of_log:
+            self._problems[boot.node] = news.error.what
+            self._running[rank] = None
+        self._boots[rank] = boot
+
+    def _pause(self, rank: int) -> float:
+        boot = self._boots[rank]
+        if boot.up:
+            return UP_SECONDS
+        return WAITING_SECONDS if boot.phase is Phase.NOTHING else BOOTING_SECONDS
