@@ -14,7 +14,7 @@ from sparktui.errors import DeadlineExceeded
 from sparktui.remote.docker import DOCKER_SOCKET, SocketEngine
 from sparktui.remote.files_by_script import NodeFiles
 from sparktui.remote.link import Completed, DockerEngine
-from sparktui.remote.posix_script import HEARTBEAT_SECONDS, Framed, command_text, frame, frame_pipe
+from sparktui.remote.posix_script import Framed, command_text, frame, frame_pipe
 from sparktui.remote.script_streams import Pipe, collect, completed, follow
 
 _REAP_SECONDS = 1.5
@@ -59,19 +59,9 @@ class LocalLink:
         framed = frame(command_text(argv), deadline_seconds=None, exports=self._exports)
         async with _child(framed) as child:
             assert child.stdout and child.stderr and child.stdin
-            beat = asyncio.create_task(heartbeat(child.stdin))
-            try:
-                async for line in follow(
-                    child.stdout,
-                    child.stderr,
-                    framed.marker,
-                    node=self.node.name,
-                    what=argv[0],
-                    ended="it was killed",
-                ):
-                    yield line
-            finally:
-                beat.cancel()
+            streams = (child.stdin, child.stdout, child.stderr)
+            async for line in follow(*streams, framed.marker, node=self.node.name, what=argv[0], ended="was killed"):
+                yield line
 
     @asynccontextmanager
     async def pipe(self, argv: Sequence[str]) -> AsyncIterator[Pipe]:
@@ -134,11 +124,3 @@ async def _child(framed: Framed) -> AsyncIterator[asyncio.subprocess.Process]:
                 async with asyncio.timeout(_REAP_SECONDS):
                     await child.wait()
                     break
-
-
-async def heartbeat(stdin: object) -> None:
-    """Say every while that the follower is still there."""
-    while True:
-        await asyncio.sleep(HEARTBEAT_SECONDS)
-        with contextlib.suppress(BrokenPipeError, ConnectionResetError, OSError):
-            stdin.write(b"\n")  # type: ignore[attr-defined]

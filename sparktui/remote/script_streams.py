@@ -7,9 +7,9 @@ import contextlib
 from collections.abc import AsyncIterator
 from typing import Any, Protocol
 
-from sparktui.errors import RemoteCommandFailed
+from sparktui.errors import RemoteCommandFailed, SparktuiError
 from sparktui.remote.link import Completed
-from sparktui.remote.posix_script import Unframed, begin_of, end_of, quiet, unframe
+from sparktui.remote.posix_script import HEARTBEAT_SECONDS, Unframed, begin_of, end_of, quiet, unframe
 
 _CHUNK_BYTES = 65536
 _TAIL_BYTES = 16384
@@ -20,6 +20,10 @@ _LEFTOVER_SECONDS = 0.5
 
 class Reader(Protocol):
     async def read(self, n: int = -1, /) -> bytes: ...
+
+
+class Writer(Protocol):
+    def write(self, data: bytes, /) -> object: ...
 
 
 async def collect(stdout: Reader, stderr: Reader, marker: str) -> Unframed:
@@ -53,9 +57,9 @@ async def collect(stdout: Reader, stderr: Reader, marker: str) -> Unframed:
 
 
 async def follow(
-    stdout: Reader, stderr: Reader, marker: str, *, node: str, what: str, ended: str
+    stdin: Writer, stdout: Reader, stderr: Reader, marker: str, *, node: str, what: str, ended: str
 ) -> AsyncIterator[str]:
-    """The payload's lines as they come, without line ends.
+    """The payload's lines as they come, without line ends; the node hears all the while that somebody follows.
 
     Raises:
         RemoteCommandFailed: the command ended with a non-zero status, or (`ended`) without saying one.
@@ -69,6 +73,7 @@ async def follow(
             del tail[:-_TAIL_BYTES]
 
     side = asyncio.create_task(keep_errors())
+    beat = asyncio.create_task(_heartbeat(stdin))
 
     async def failure(status: int, how: str) -> RemoteCommandFailed:
         await asyncio.wait({side}, timeout=_LEFTOVER_SECONDS)
@@ -105,9 +110,18 @@ async def follow(
                 held = b""
         raise await failure(-1, ended)
     finally:
+        beat.cancel()
         side.cancel()
         with contextlib.suppress(asyncio.CancelledError, Exception):
             await side
+
+
+async def _heartbeat(stdin: Writer) -> None:
+    """Without it the node ends the command: a head that has gone without a word must not leave it running."""
+    while True:
+        await asyncio.sleep(HEARTBEAT_SECONDS)
+        with contextlib.suppress(Exception):  # a broken stream is told by its end of file, on the reading side
+            stdin.write(b"\n")
 
 
 def completed(answer: Unframed, argv: tuple[str, ...], *, node: str) -> Completed:
@@ -167,9 +181,10 @@ class Pipe:
         self._side = asyncio.create_task(self._keep_errors(stderr))
 
     async def _keep_errors(self, stderr: Reader) -> None:
-        while chunk := await stderr.read(_CHUNK_BYTES):
-            self._tail.extend(chunk)
-            del self._tail[:-_TAIL_BYTES]
+        with contextlib.suppress(SparktuiError, OSError):  # a lost node is told by the streams that somebody waits for
+            while chunk := await stderr.read(_CHUNK_BYTES):
+                self._tail.extend(chunk)
+                del self._tail[:-_TAIL_BYTES]
 
     async def wait(self) -> Completed:
         """Read what is left of its output (kept if small), then its exit status."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -16,7 +16,7 @@ from sparktui.remote.docker import DOCKER_SOCKET
 from sparktui.remote.docker_tunnel import TunnelledEngine, open_engine
 from sparktui.remote.files_by_script import NodeFiles
 from sparktui.remote.link import Completed, DockerEngine
-from sparktui.remote.posix_script import HEARTBEAT_SECONDS, Framed, command_text, frame, frame_pipe
+from sparktui.remote.posix_script import Framed, command_text, frame, frame_pipe
 from sparktui.remote.script_streams import Pipe, collect, completed, follow
 from sparktui.remote.ssh_keys import Login
 from sparktui.remote.ssh_login import Entered, SshAccess, enter
@@ -155,15 +155,10 @@ class SshLink:
         framed = frame(command_text(argv), deadline_seconds=None, exports=self._exports)
         await self.entered()
         async with self._stream_slot(argv[0]), self._session(framed) as process:
-            beat = asyncio.create_task(_heartbeat(process.stdin))
+            streams = (process.stdin, process.stdout, process.stderr)
             try:
                 async for line in follow(
-                    process.stdout,
-                    process.stderr,
-                    framed.marker,
-                    node=self.node.name,
-                    what=argv[0],
-                    ended="was cut off",
+                    *streams, framed.marker, node=self.node.name, what=argv[0], ended="was cut off"
                 ):
                     yield line
             except (asyncssh.Error, OSError) as error:
@@ -172,8 +167,6 @@ class SshLink:
                 if error.exit_status_remote == -1 and self._is_gone():
                     raise self._lost(ConnectionError(f"{argv[0]} was being followed")) from None
                 raise
-            finally:
-                beat.cancel()
 
     @asynccontextmanager
     async def pipe(self, argv: Sequence[str]) -> AsyncIterator[Pipe]:
@@ -187,11 +180,12 @@ class SshLink:
                     raise self._lost(ConnectionError(f"{argv[0]} may not have finished"))
                 return process.returncode if process.returncode is not None else -1
 
-            pipe = Pipe(tuple(argv), process.stdin, process.stdout, process.stderr, framed.marker, status)
+            stdin, stdout, stderr = (
+                _PipeStream(each, self._lost) for each in (process.stdin, process.stdout, process.stderr)
+            )
+            pipe = Pipe(tuple(argv), stdin, stdout, stderr, framed.marker, status)
             try:
                 yield pipe
-            except asyncssh.Error as error:
-                raise self._lost(error) from None
             finally:
                 pipe.abandon()
 
@@ -239,6 +233,37 @@ class SshLink:
             self._entered = None
 
 
+class _PipeStream:
+    """One stream of a bulk command. asyncssh's own errors are no OSErrors: who reads or writes hears of a lost node."""
+
+    def __init__(self, stream: Any, lost: Callable[[BaseException], NodeUnreachable]) -> None:
+        self._stream, self._lost = stream, lost
+
+    def write(self, data: bytes) -> None:
+        with self._told():
+            self._stream.write(data)
+
+    async def drain(self) -> None:
+        with self._told():
+            await self._stream.drain()
+
+    def write_eof(self) -> None:
+        with self._told():
+            self._stream.write_eof()
+
+    async def read(self, n: int = -1, /) -> bytes:
+        with self._told():
+            data: bytes = await self._stream.read(n)
+        return data
+
+    @contextlib.contextmanager
+    def _told(self) -> Iterator[None]:
+        try:
+            yield
+        except asyncssh.Error as error:
+            raise self._lost(error) from None
+
+
 def _is_dead(error: BaseException, connection: asyncssh.SSHClientConnection) -> bool:
     return connection.is_closed() or isinstance(error, asyncssh.ConnectionLost | ConnectionError)
 
@@ -247,10 +272,3 @@ def _forget(task: asyncio.Task[Any]) -> None:
     """Nobody waits for this login any more: take its error, so that the loop does not complain."""
     if not task.cancelled():
         task.exception()
-
-
-async def _heartbeat(stdin: Any) -> None:
-    while True:
-        await asyncio.sleep(HEARTBEAT_SECONDS)
-        with contextlib.suppress(OSError, asyncssh.Error):
-            stdin.write(b"\n")

@@ -244,14 +244,9 @@ async def _build_on(link: NodeLink, settings: Settings, base: str, wanted: str, 
     else:
         argv = build_argv(settings, base, wanted, "-")
         yield CommandShown(STEP, node, settings.mask(typed(link.node, argv)))
-        async with link.pipe(argv) as pipe:
-            pipe.stdin.write(await asyncio.to_thread(context_tar, overlay))
-            await pipe.stdin.drain()
-            pipe.stdin.write_eof()
-            ended = await pipe.wait()
-        if not ended.ok:
-            said = (ended.stderr or ended.stdout).strip().splitlines()[-1:]
-            raise StepFailed(f"the build failed: {' '.join(said)}", fix="look at the lines above", node=node)
+        packed = await asyncio.to_thread(context_tar, overlay)
+        async for event in _fed(link, argv, packed, settings.build_timeout, "the build failed"):
+            yield event
     built = await images.look(link, settings.image)
     if built is None or not _built(built, settings, base, wanted):
         raise StepFailed(f"the build left no image {settings.image} of this overlay", fix="sparktui build", node=node)
@@ -268,6 +263,36 @@ async def _refuse_foreign_architecture(link: NodeLink, reference: str) -> None:
             fix=f"set BASE_IMAGE to one that has {machine}, and BASE_DIGEST to nothing",
             node=link.node.name,
         )
+
+
+async def _fed(link: NodeLink, argv: list[str], data: bytes, silent_seconds: int, failed: str) -> AsyncIterator[Event]:
+    """As `_followed`, for a command that is given `data` on its standard input."""
+    held, last = b"", ""
+    async with link.pipe(argv) as pipe:
+        try:
+            async with asyncio.timeout(silent_seconds or None):
+                pipe.stdin.write(data)
+                await pipe.stdin.drain()
+                pipe.stdin.write_eof()
+            while True:
+                async with asyncio.timeout(silent_seconds or None):
+                    chunk = await pipe.stdout.read()
+                *lines, held = (held + chunk).split(b"\n") if chunk else (held, b"")
+                for line in lines:
+                    for last in pieces(line.decode("utf-8", "replace")):
+                        yield LogLine(STEP, link.node.name, last)
+                if not chunk:
+                    break
+        except TimeoutError:
+            raise StepFailed(
+                f"{failed}: no word for {silent_seconds} s", fix="look at the node's network", node=link.node.name
+            ) from None
+        except BrokenPipeError:
+            pass  # it ended before it had read all: its status and last words tell why
+        ended = await pipe.wait()
+    if not ended.ok:
+        said = (ended.stderr.strip() or ended.stdout.strip() or last).splitlines()[-1:]
+        raise StepFailed(f"{failed}: {' '.join(said)}", fix="look at the lines above", node=link.node.name)
 
 
 async def _followed(link: NodeLink, argv: list[str], silent_seconds: int, failed: str) -> AsyncIterator[Event]:

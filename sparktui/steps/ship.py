@@ -16,6 +16,7 @@ from sparktui.remote import images
 from sparktui.remote.checkpoint_folder import free_bytes
 from sparktui.remote.docker import load_image_argv, save_image_argv
 from sparktui.remote.link import NodeLink
+from sparktui.remote.our_containers import refusal
 from sparktui.steps.image_parts import CHUNK_BYTES, needed_members, tar_of, total_bytes
 from sparktui.steps.pace import Pace
 
@@ -35,6 +36,8 @@ class _Receiver:
     pipe: Any = None
     sent_bytes: int = 0
     failure: str = ""
+    refused: bool = False
+    """Its `docker load` itself said no: the node and its Engine are there."""
     stack: contextlib.AsyncExitStack = field(default_factory=contextlib.AsyncExitStack)
 
     @property
@@ -58,8 +61,9 @@ async def ship(head: NodeLink, workers: Sequence[NodeLink], image: str, spool: P
     for worker, count in zip(workers, found, strict=True):
         if isinstance(count, int):
             shared[worker] = count
-        elif isinstance(count, SparktuiError):
-            yield NodeOutcome(STEP, worker.node.name, Outcome.FAILED, f"the image was not sent: {count.what}")
+        elif isinstance(count, SparktuiError | OSError):
+            what = refusal(worker, count).what
+            yield NodeOutcome(STEP, worker.node.name, Outcome.FAILED, f"the image was not sent: {what}")
         else:
             raise count
     whole = [worker for worker in shared if not shared[worker]]
@@ -101,7 +105,7 @@ async def _ship_missing(
             async for event in _send(chunks, receivers):
                 yield event
             for receiver in receivers:
-                if receiver.failure:
+                if receiver.refused and await _answers(receiver.link):
                     text = f"its Engine refused the missing layers alone ({receiver.failure}); the whole image follows"
                     yield Note(STEP, receiver.name, text, State.WARN)
                     retry_whole.append(receiver.link)
@@ -147,10 +151,14 @@ async def _send(chunks: AsyncIterator[bytes], receivers: list[_Receiver]) -> Asy
     async def closed(receiver: _Receiver) -> None:
         with _noted(receiver):
             receiver.pipe.stdin.write_eof()
+        with _noted(receiver):
             async with asyncio.timeout(_CLOSE_SECONDS if not receiver.failure else 5.0):
                 ended = await receiver.pipe.wait()
             if not ended.ok:
-                receiver.failure = (ended.stderr or ended.stdout).strip()[-300:] or f"status {ended.exit_status}"
+                receiver.refused = ended.exit_status == 1
+                said = (ended.stderr or ended.stdout).strip()[-300:]
+                if ended.exit_status >= 0 or not receiver.failure:  # a negative one knows less than what came before
+                    receiver.failure = said or f"its `docker load` ended with status {ended.exit_status}"
         with contextlib.suppress(Exception):
             await receiver.stack.aclose()
 
@@ -173,13 +181,15 @@ async def _send(chunks: AsyncIterator[bytes], receivers: list[_Receiver]) -> Asy
 
 @contextlib.contextmanager
 def _noted(receiver: _Receiver) -> Any:
-    """A receiver's trouble becomes its own; the first one counts."""
+    """A receiver's trouble becomes its own; the first one counts, unless a later one says what a broken pipe meant."""
     try:
         yield
     except TimeoutError:
         receiver.failure = receiver.failure or f"it took nothing for {STALL_SECONDS:.0f} s"
-    except (SparktuiError, OSError) as error:
-        receiver.failure = receiver.failure or str(error) or type(error).__name__
+    except SparktuiError as error:
+        receiver.failure = error.what
+    except OSError as error:
+        receiver.failure = receiver.failure or str(error) or "its end of the pipe broke"
 
 
 async def _verdict(receiver: _Receiver, image: str, identity: ImageIdentity) -> NodeOutcome:
@@ -187,13 +197,23 @@ async def _verdict(receiver: _Receiver, image: str, identity: ImageIdentity) -> 
         return NodeOutcome(STEP, receiver.name, Outcome.FAILED, f"the image did not arrive: {receiver.failure}")
     try:
         there = await images.look(receiver.link, image)
-    except SparktuiError as error:
-        return NodeOutcome(STEP, receiver.name, Outcome.FAILED, f"whether the image arrived is not known: {error.what}")
+    except (SparktuiError, OSError) as error:
+        what = refusal(receiver.link, error).what
+        return NodeOutcome(STEP, receiver.name, Outcome.FAILED, f"whether the image arrived is not known: {what}")
     if there is None or there.content != identity.content:
         found = "nothing" if there is None else there.content
         text = f"what arrived is not the head's image ({found} instead of {identity.content})"
         return NodeOutcome(STEP, receiver.name, Outcome.FAILED, text)
     return NodeOutcome(STEP, receiver.name, Outcome.DONE, f"image {identity.content}, {receiver.sent_bytes} bytes sent")
+
+
+async def _answers(link: NodeLink) -> bool:
+    """Whether the node's Engine is there: a `docker load` ends badly as well when its Engine has gone."""
+    try:
+        await images.machine_architecture(link)
+    except (SparktuiError, OSError):
+        return False
+    return True
 
 
 async def _in_threads(saved: Path, members: list[Any]) -> AsyncIterator[bytes]:

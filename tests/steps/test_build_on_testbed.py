@@ -2,64 +2,29 @@
 
 from __future__ import annotations
 
-import json
 import re
-import shutil
-import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from sparktui.events import Question, State
+from sparktui.settings import parse_settings
+from sparktui.steps import serve_preflight
+from sparktui.steps.build import look_everywhere
+from sparktui.steps.step import Context
+from tests.steps.checkout import IMAGE, Checkout
+from tests.steps.host_link import HostLink
 from tests.testbed import Testbed
 
 pytestmark = [pytest.mark.testbed, pytest.mark.timeout(900)]
-PROJECT = Path(__file__).resolve().parents[2]
-HOME = "/home/spark/build-test"
-
-
-class Checkout:
-    """A copy of the project in the head's home, whose overlay a test may change."""
-
-    def __init__(self, bed: Testbed) -> None:
-        self.bed = bed
-        self.folder = bed.head.path(HOME)
-        for name in ("sparktui", "overlay", "assets"):
-            shutil.copytree(PROJECT / name, self.folder / name, ignore=shutil.ignore_patterns("__pycache__"))
-        self.env = f"{HOME}/.env"
-        self.set()
-
-    def set(self, **changed: str) -> None:
-        text = self.bed.env_text(IMAGE="sparktui:build-test", BUILD_ARGS="BRING_TO_LOCK=never", **changed)
-        self.bed.head.write_file(self.env, text, mode=0o600)
-
-    def build(self, *words: str, status: int = 0) -> list[dict[str, Any]]:
-        done = self.bed.head.run(
-            [sys.executable, "-m", "sparktui", "build", "--json", "--yes", "--env-file", self.env, *words],
-            env={"PYTHONPATH": HOME, "PYTHONDONTWRITEBYTECODE": "1"},
-            cwd=HOME,
-            timeout=600,
-            check=False,
-        )
-        assert done.returncode == status, done.stdout[-3000:] + done.stderr[-2000:]
-        return [json.loads(line) for line in done.stdout.splitlines()]
-
-    def sent(self, events: list[dict[str, Any]]) -> dict[str, int]:
-        found = {}
-        for each in events:
-            if each["kind"] == "node_outcome" and (match := re.search(r"([0-9]+) bytes sent", each["text"])):
-                found[each["node"]] = int(match[1])
-        return found
 
 
 @pytest.fixture(scope="module")
 def checkout(three_sparks: Testbed) -> Iterator[Checkout]:
     made = Checkout(three_sparks)
     yield made
-    for node in three_sparks.nodes:
-        node.docker("rmi", "--force", "sparktui:build-test", check=False)
-    shutil.rmtree(made.folder)
+    made.remove()
 
 
 def test_u17_the_base_is_asked_pinned_and_built_once(checkout: Checkout) -> None:
@@ -68,9 +33,7 @@ def test_u17_the_base_is_asked_pinned_and_built_once(checkout: Checkout) -> None
     assert [each["question"] for each in asked] == ["base.digest"]
     digest = re.search(r"sha256:[0-9a-f]{64}", asked[0]["text"])
     assert digest and f"BASE_DIGEST={digest[0]}" in checkout.bed.head.path(checkout.env).read_text().replace('"', "")
-    layers = {
-        node.docker("image", "inspect", "-f", "{{json .RootFS}}", "sparktui:build-test") for node in checkout.bed.nodes
-    }
+    layers = {node.docker("image", "inspect", "-f", "{{json .RootFS}}", IMAGE) for node in checkout.bed.nodes}
     assert len(layers) == 1
     again = checkout.build()
     assert [each["outcome"] for each in again if each["kind"] == "step_finished"] == ["skipped"]
@@ -78,7 +41,7 @@ def test_u17_the_base_is_asked_pinned_and_built_once(checkout: Checkout) -> None
 
 
 def test_one_changed_file_sends_its_layer_and_no_more(checkout: Checkout) -> None:
-    size = int(checkout.bed.head.docker("image", "inspect", "-f", "{{.Size}}", "sparktui:build-test"))
+    size = int(checkout.bed.head.docker("image", "inspect", "-f", "{{.Size}}", IMAGE))
     path = checkout.folder / "overlay/spark_overlay/node_view.py"
     path.write_text(path.read_text() + "\n# changed by a test\n")
     sent = checkout.sent(checkout.build())
@@ -89,7 +52,7 @@ def test_one_changed_file_sends_its_layer_and_no_more(checkout: Checkout) -> Non
 def test_a_worker_with_another_image_is_repaired_and_the_other_gets_nothing(checkout: Checkout) -> None:
     worker = checkout.bed.workers[0]
     worker.docker("pull", checkout.bed.tiny_image)
-    worker.docker("tag", checkout.bed.tiny_image, "sparktui:build-test")
+    worker.docker("tag", checkout.bed.tiny_image, IMAGE)
     events = checkout.build()
     assert checkout.sent(events).keys() == {"worker1"}
     assert any("nothing to send" in each.get("text", "") for each in events if each.get("node") == "worker2")
@@ -110,3 +73,50 @@ def test_u20_another_architecture_is_refused_at_build(checkout: Checkout) -> Non
     finally:
         checkout.set()
     assert re.search(r"image is (amd64, node is arm64|arm64, node is amd64)", closing["text"])
+
+
+async def test_with_build_on_each_every_node_builds_its_own_and_nothing_is_sent(checkout: Checkout) -> None:
+    """The layers of three builds differ in their times: what counts there is the overlay, the base and the exporter."""
+    checkout.set(BUILD_ON="each", BASE_DIGEST=checkout.digest())
+    try:
+        path = checkout.folder / "overlay/spark_overlay/node_view.py"
+        path.write_text(path.read_text() + "\n# changed once more\n")
+        events = checkout.build()
+        shown = {e["node"]: e["command"] for e in events if e["kind"] == "command_shown" and " build " in e["command"]}
+        assert shown.keys() == {"head", "worker1", "worker2"}
+        assert not [e for e in events if e["kind"] == "command_shown" and " load" in e["command"]]
+        assert checkout.sent(events) == {}
+        assert not (checkout.folder / "state/spool").exists() or not any((checkout.folder / "state/spool").iterdir())
+        assert {e["node"] for e in events if e["kind"] == "log_line" and "Successfully tagged" in e["text"]} == set(
+            shown
+        )
+        done = {e["node"]: e["text"] for e in events if e["kind"] == "node_outcome" and e["outcome"] == "done"}
+        assert done.keys() == shown.keys()
+        assert all("built" in text for text in done.values())
+
+        settings = parse_settings(
+            checkout.bed.head.read_file(checkout.env),
+            env_path=Path(checkout.env),
+            profile="three",
+            environment={"HOME": "/home/spark"},
+        )
+        links = tuple(HostLink(*each) for each in zip(checkout.bed.nodes, settings.nodes, strict=True))
+        try:
+            found = await look_everywhere(Context(settings, links, never_asked))
+            told = [(each.image.overlay, each.image.base, each.image.nfs) for each in found if each.image is not None]
+            assert len(told) == 3
+            assert len(set(told)) == 1
+            assert all(told[0])
+            rows = list(serve_preflight._images(settings, found))
+            assert [(row.node, row.state) for row in rows] == [(link.node.name, State.OK) for link in links]
+        finally:
+            for link in links:
+                await link.aclose()
+        again = checkout.build()
+        assert [each["outcome"] for each in again if each["kind"] == "step_finished"] == ["skipped"]
+    finally:
+        checkout.set()
+
+
+async def never_asked(question: Question) -> str:
+    raise AssertionError(question.question)

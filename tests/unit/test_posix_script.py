@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import io
 import shutil
 import subprocess
 import time
@@ -13,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sparktui.errors import RemoteCommandFailed
-from sparktui.remote import posix_script
+from sparktui.remote import posix_script, script_streams
 from sparktui.remote.posix_script import assignments, begin_of, command_text, end_of, frame, launcher, quiet, unframe
 from sparktui.remote.script_streams import completed, follow
 
@@ -119,9 +121,8 @@ async def test_followed_lines_are_the_commands_lines_however_they_are_cut(
     marker = "sparktui-m"
     text = "\n".join(lines) + ("\n" if last_break else "")
     stream = b"noise\n" + begin_of(marker) + text.encode() + end_of(marker) + b" 0\n"
-    got = [
-        line async for line in follow(Chunks(stream, size), Chunks(b"", 1), marker, node="w", what="x", ended="lost")
-    ]
+    streams = (io.BytesIO(), Chunks(stream, size), Chunks(b"", 1))
+    got = [line async for line in follow(*streams, marker, node="w", what="x", ended="lost")]
     expected = text.split("\n")
     assert got == (expected[:-1] if expected[-1] == "" else expected)
 
@@ -150,6 +151,20 @@ def test_without_a_word_from_the_head_the_node_ends_the_command_itself(
     child.stdin.close()
     child.wait(timeout=20)
     assert (got.stdout, got.exit_status) == ("on\n", None)
+
+
+async def test_a_follower_says_that_it_is_there_until_it_leaves(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(script_streams, "HEARTBEAT_SECONDS", 0.005)
+    marker, stdin, open_end = "sparktui-m", io.BytesIO(), asyncio.StreamReader()
+    open_end.feed_data(begin_of(marker) + b"one\n")
+    lines = follow(stdin, open_end, Chunks(b"", 1), marker, node="w", what="x", ended="lost")
+    assert await anext(lines) == "one"
+    while len(stdin.getvalue()) < 3:
+        await asyncio.sleep(0.005)
+    await lines.aclose()  # type: ignore[attr-defined]
+    said = stdin.getvalue()
+    await asyncio.sleep(0.05)
+    assert stdin.getvalue() == said == b"\n" * len(said)
 
 
 def test_heartbeats_keep_a_stream_going(monkeypatch: pytest.MonkeyPatch) -> None:
