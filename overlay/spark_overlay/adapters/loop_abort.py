@@ -1,0 +1,80 @@
+"""A request whose output goes round in circles is ended, with an error that says so."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from spark_overlay.adapter import Adapter, HookPoint, Kind, Process
+from spark_overlay.loop_detect import MAX_PERIOD, Loop, LoopDetector, LoopRules
+from spark_overlay.switches import Switch, Values
+from spark_overlay.token_bytes import token_bytes
+
+ABORT = Switch("DSV41_LOOP_ABORT", 1, "1 ends a request whose output repeats itself")
+NGRAM = Switch("DSV41_LOOP_NGRAM", 32, "least length in tokens of a repeated piece; 0 watches none", 0, MAX_PERIOD)
+REPEATS = Switch("DSV41_LOOP_REPEATS", 4, "how many copies of a piece are a loop", 2, 64)
+IDENTICAL = Switch("DSV41_LOOP_IDENTICAL", 64, "how many equal tokens in a row are a loop; 0 watches none", 0, 65_536)
+LINES = Switch("DSV41_LOOP_LINE_REPEATS", 8, "how many equal lines in a row are a loop; 0 watches none", 0, 65_536)
+NAMED = Switch("DSV41_LOOP_NAMED_EXIT", 1, "1 ends with the error loop_abort, 0 with finish_reason stop")
+_TARGET = "sglang.srt.managers.schedule_batch.Req.update_finish_state"
+_KEPT = "_spark_loop"
+
+
+def rules(values: Values) -> LoopRules:
+    return LoopRules(
+        identical=values[IDENTICAL.name],
+        ngram=values[NGRAM.name],
+        repeats=values[REPEATS.name],
+        line_repeats=values[LINES.name],
+    )
+
+
+def _around(values: Values) -> Callable[..., Any]:
+    from http import HTTPStatus
+
+    from sglang.srt.managers.schedule_batch import FINISH_ABORT, FINISH_MATCHED_STR
+
+    wanted, named = rules(values), bool(values[NAMED.name])
+    pieces: dict[int, Callable[[int], bytes] | None] = {}
+
+    def piece_of(req: Any) -> Callable[[int], bytes] | None:
+        # One table for all requests of a tokenizer; without a tokenizer lines are not watched.
+        tokenizer = req.tokenizer
+        if id(tokenizer) not in pieces:
+            pieces[id(tokenizer)] = token_bytes(tokenizer) if hasattr(tokenizer, "convert_ids_to_tokens") else None
+        return pieces[id(tokenizer)]
+
+    def ended(req: Any, loop: Loop) -> None:
+        req.finished_len = loop.keep
+        if named:
+            text = f"loop_abort: {loop.detector} at output token {loop.end}: {loop.what}"
+            req.finished_reason = FINISH_ABORT(text, HTTPStatus.INTERNAL_SERVER_ERROR, "loop_abort")
+        else:
+            req.finished_reason = FINISH_MATCHED_STR(matched=f"loop_abort: {loop.detector}")
+
+    def watched(original: Callable[..., Any], req: Any, new_accepted_len: int = 1) -> Any:
+        result = original(req, new_accepted_len)
+        if req.finished():
+            return result
+        detector = getattr(req, _KEPT, None)
+        if detector is None:
+            detector = LoopDetector(wanted, piece_of(req))
+            setattr(req, _KEPT, detector)
+        loop = detector.feed(req.output_ids[detector.count :])
+        if loop is not None:
+            ended(req, loop)
+        return result
+
+    return watched
+
+
+ADAPTER = Adapter(
+    name="loop_abort",
+    problem="A model that repeats itself writes to the end of the context, and agents take the cut text for an answer.",
+    settings=(ABORT, NGRAM, REPEATS, IDENTICAL, LINES, NAMED),
+    hooks=(HookPoint(_TARGET, Kind.AROUND, "(self, new_accepted_len=1)", Process.SCHEDULER),),
+    engines=("0.5.21", "0.5.23"),
+    remove_when="SGLang ends repetition itself, with an error of its own.",
+    off=lambda values: "" if values[ABORT.name] else f"{ABORT.name}=0",
+    functions=lambda values: {_TARGET: _around(values)},
+)

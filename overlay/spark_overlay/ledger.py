@@ -1,0 +1,14 @@
+"""All adapters, in the order in which they are armed."""
+
+from __future__ import annotations
+
+from spark_overlay.adapter import Adapter
+from spark_overlay.adapters import anthropic_thinking, loop_abort, max_new_tokens, thinking_requests
+
+LEDGER: tuple[Adapter, ...] = (
+    loop_abort.ADAPTER,
+    max_new_tokens.ADAPTER,
+    anthropic_thinking.ADAPTER,
+    thinking_requests.ENABLE_THINKING,
+    thinking_requests.INTEGER_EFFORT,
+)

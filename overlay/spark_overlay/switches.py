@@ -1,0 +1,65 @@
+"""The overlay's settings: read from the environment only, each with its range; an unknown name gets a warning."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+
+PREFIXES = ("DSV41_", "SPARK_")
+
+
+class SwitchError(Exception):
+    """A value that cannot be meant: the text names it and what is allowed."""
+
+
+@dataclass(frozen=True)
+class Switch:
+    """One whole-number setting; a switch is one from 0 to 1."""
+
+    name: str
+    default: int
+    meaning: str
+    least: int = 0
+    most: int = 1
+
+    def read(self, environment: Mapping[str, str]) -> int:
+        """Raises SwitchError."""
+        text = environment.get(self.name, "").strip()
+        if not text:
+            return self.default
+        try:
+            value = int(text)
+        except ValueError:
+            raise SwitchError(f"{self.name}={text} is no whole number from {self.least} to {self.most}") from None
+        if not self.least <= value <= self.most:
+            raise SwitchError(f"{self.name}={value} is not from {self.least} to {self.most}")
+        return value
+
+
+Values = Mapping[str, int]
+"""Settings by name, all of them."""
+
+
+def read(switches: Iterable[Switch], environment: Mapping[str, str]) -> Values:
+    """All values. Raises SwitchError with all problems, one a line."""
+    values, problems = {}, []
+    for switch in switches:
+        try:
+            values[switch.name] = switch.read(environment)
+        except SwitchError as error:
+            problems.append(str(error))
+    if problems:
+        raise SwitchError("\n".join(problems))
+    return values
+
+
+def unknown(environment: Mapping[str, str], known: Iterable[str]) -> list[str]:
+    """A sentence for each DSV41_ or SPARK_ name that nothing reads, with the nearest one that something does."""
+    names = sorted(known)
+    sentences = []
+    for name in sorted(environment):
+        if name.startswith(PREFIXES) and name not in names:
+            near = get_close_matches(name, names, n=1, cutoff=0.6)
+            sentences.append(f"{name} is read by nothing" + (f"; {near[0]} is" if near else ""))
+    return sentences
