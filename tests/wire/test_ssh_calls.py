@@ -232,3 +232,22 @@ async def test_bulk_goes_both_ways_unchanged_and_a_failed_command_keeps_its_reas
     async with link.pipe(["sh", "-c", "echo why >&2; exit 9"]) as pipe:
         done = await pipe.wait()
     assert (done.exit_status, done.stderr) == (9, "why\n")
+
+
+@pytest.mark.parametrize("moment", ["writing", "waiting", "reading"])
+async def test_bulk_whose_connection_dies_says_so_wherever_somebody_waits(wire: Wire, moment: str) -> None:
+    """asyncssh's own errors must not reach a step: they would end the bulk to the other nodes too."""
+    daemon = wire.sshd(key=wire.key())
+    async with wire.link(daemon.port).pipe(["sleep", "600"]) as pipe:
+        if moment == "writing":
+            pipe.stdin.write(bytes(16 << 20))  # more than the window: `drain` waits for ever
+        waiters = {"writing": pipe.stdin.drain, "waiting": pipe.wait, "reading": pipe.stdout.read}
+        waiting = asyncio.create_task(waiters[moment]())
+        await asyncio.sleep(0.3)
+        assert not waiting.done()
+        daemon.signal_connections(signal.SIGKILL)
+        with pytest.raises((NodeUnreachable, BrokenPipeError)):
+            assert await asyncio.wait_for(waiting, 20) == b""
+            await pipe.wait()
+        with pytest.raises(NodeUnreachable, match="the connection was lost"):
+            await pipe.wait()
