@@ -10,7 +10,7 @@ from sparktui.runs.view import StepState
 
 @dataclass(frozen=True, slots=True)
 class Glyphs:
-    """One character each, but for `braille`: whether charts may use it."""
+    """One character each, but for the sets that draw lines, and `braille`: whether charts may use it."""
 
     todo: str = "○"
     running: str = "◐"
@@ -31,6 +31,13 @@ class Glyphs:
     down: str = "↓"
     ellipsis: str = "…"
     times: str = "×"
+    floor: str = "┃"
+    box: str = "╭╮╰╯─│"
+    """Corners from the upper left, then the horizontal and the vertical side."""
+    wire: str = "┏┓┗┛━┃"
+    """A cable, in the order of `box`."""
+    no_link: str = "╌╎"
+    """A cable without a link: horizontal, vertical."""
     braille: bool = True
 
     def of_step(self, state: StepState) -> str:
@@ -76,5 +83,9 @@ ASCII = Glyphs(
     down="v",
     ellipsis="~",
     times="x",
+    floor="|",
+    box="++++-|",
+    wire="++++=|",
+    no_link=".:",
     braille=False,
 )

@@ -1,0 +1,129 @@
+"""What all nodes' ports say about each planned cable: a word, a sentence, a rate, and the traffic at both ends."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from sparktui.cluster.fabric import FULL_RATE_GBIT, End, FabricPlan, cages_of
+from sparktui.telemetry.sample import Freshness, NodeSample, PortReading
+
+
+class Link(StrEnum):
+    """Shown as this word."""
+
+    UP = "up"
+    HALF = "half"
+    SLOW = "slow"
+    DOWN = "down"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class EndReading:
+    """One end of a cable: both halves of a cage together.
+
+    Attributes:
+        up: any half has a link; None where it was not read.
+        down_devices: halves without a link while the other has one.
+        rate_gbit: the lowest rate of the halves with a link.
+        growing: error counters that have grown since the watch began.
+    """
+
+    end: End
+    text: str
+    up: bool | None = None
+    down_devices: tuple[str, ...] = ()
+    rate_gbit: float | None = None
+    sent_bytes_per_second: float | None = None
+    received_bytes_per_second: float | None = None
+    errors: int | None = None
+    growing: tuple[str, ...] = ()
+    fresh: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class CableReading:
+    """A planned cable; `b` is None where it goes to a switch. `why` is empty while all is well."""
+
+    a: EndReading
+    b: EndReading | None
+    link: Link
+    why: str = ""
+
+    @property
+    def rate_gbit(self) -> float | None:
+        rates = [end.rate_gbit for end in (self.a, self.b) if end is not None and end.rate_gbit is not None]
+        return min(rates, default=None)
+
+    @property
+    def bad_counters(self) -> tuple[str, ...]:
+        """`worker1 port 1: symbol_error`, for each end whose errors grow."""
+        ends = [end for end in (self.a, self.b) if end is not None and end.growing]
+        return tuple(f"{end.text}: {', '.join(end.growing)}" for end in ends)
+
+
+def cage_of_port(port: PortReading) -> str | None:
+    return port.cage or next(iter(cages_of((port.device, port.netdev or ""))), None)
+
+
+def end_reading(plan: FabricPlan, end: End, node: NodeSample | None) -> EndReading:
+    text = plan.end_text(end)
+    if node is None or node.ports is None or node.freshness in (Freshness.WAITING, Freshness.GONE):
+        return EndReading(end, text, fresh=False)
+    ports = [port for port in node.ports if cage_of_port(port) == end.cage]
+    states = [port.active for port in ports]
+    up = True if any(states) else None if None in states else False
+    rates = [port.rate_gbit for port in ports if port.active and port.rate_gbit is not None]
+    return EndReading(
+        end=end,
+        text=text,
+        up=up,
+        down_devices=tuple(port.device for port in ports if port.active is False) if up else (),
+        rate_gbit=min(rates, default=None),
+        sent_bytes_per_second=_sum([port.sent_bytes_per_second for port in ports]),
+        received_bytes_per_second=_sum([port.received_bytes_per_second for port in ports]),
+        errors=_whole_sum([port.errors for port in ports]),
+        growing=tuple(dict.fromkeys(name for port in ports for name in port.growing)),
+        fresh=node.freshness is Freshness.LIVE,
+    )
+
+
+def _sum(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) if known else None
+
+
+def _whole_sum(values: Sequence[int | None]) -> int | None:
+    known = [value for value in values if value is not None]
+    return sum(known) if known else None
+
+
+def cable_readings(plan: FabricPlan, nodes: Sequence[NodeSample]) -> tuple[CableReading, ...]:
+    """In the plan's order."""
+    by_rank: Mapping[int, NodeSample] = {node.rank: node for node in nodes}
+
+    def read(end: End) -> EndReading:
+        return end_reading(plan, end, by_rank.get(end.rank))
+
+    between = [_judged(read(cable.a), read(cable.b)) for cable in plan.cables]
+    return (*between, *(_judged(read(end), None) for end in plan.to_switch))
+
+
+def _judged(a: EndReading, b: EndReading | None) -> CableReading:
+    ends = [a] if b is None else [a, b]
+    down = [end for end in ends if end.up is False]
+    silent = [end for end in ends if end.up is None]
+    if down:
+        where = "no link at both ends" if len(down) == 2 else f"no link at {down[0].text}"
+        return CableReading(a, b, Link.DOWN, where)
+    if silent:
+        return CableReading(a, b, Link.UNKNOWN, f"{silent[0].text} not read")
+    halved = next((end for end in ends if end.down_devices), None)
+    if halved is not None:
+        return CableReading(a, b, Link.HALF, f"{', '.join(halved.down_devices)} is down at {halved.text}")
+    slow = next((end for end in ends if end.rate_gbit is not None and end.rate_gbit < FULL_RATE_GBIT), None)
+    if slow is not None:
+        return CableReading(a, b, Link.SLOW, f"{slow.rate_gbit:g} instead of {FULL_RATE_GBIT:g} Gb/s at {slow.text}")
+    return CableReading(a, b, Link.UP)
