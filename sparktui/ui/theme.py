@@ -25,6 +25,10 @@ SPARK = Theme(
         "cache": "#5f6f80",
         "free": "#3a4552",
         "simulated": "#e0b155",
+        "rank-0": "#7aa2c8",
+        "rank-1": "#b495d6",
+        "rank-2": "#5fb8a8",
+        "rank-3": "#cf9a6c",
     },
 )
 
@@ -45,6 +49,19 @@ NAMED = Theme(
     dark=True,
     luminosity_spread=0.0,
     variables={
+        # Textual's own widgets ask for these by name where a theme is `ansi`.
+        "ansi-background": "ansi_black",
+        "ansi-foreground": "ansi_white",
+        "border-blurred": "ansi_default",
+        "block-cursor-foreground": "ansi_black",
+        "block-cursor-background": "ansi_white",
+        "input-cursor-background": "ansi_white",
+        "input-cursor-foreground": "ansi_black",
+        "input-cursor-text-style": "none",
+        "input-selection-background": "ansi_bright_blue",
+        "input-selection-foreground": "ansi_black",
+        "screen-selection-background": "ansi_bright_blue",
+        "screen-selection-foreground": "ansi_black",
         "border": "ansi_default",
         "quiet": "ansi_default",
         "held": "ansi_bright_blue",
@@ -52,5 +69,9 @@ NAMED = Theme(
         "cache": "ansi_cyan",
         "free": "ansi_default",
         "simulated": "ansi_yellow",
+        "rank-0": "ansi_bright_blue",
+        "rank-1": "ansi_bright_magenta",
+        "rank-2": "ansi_bright_cyan",
+        "rank-3": "ansi_bright_yellow",
     },
 )
