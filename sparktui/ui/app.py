@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import time
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
@@ -14,12 +16,13 @@ from textual.app import App
 from textual.binding import Binding, BindingType
 from textual.content import Content
 from textual.reactive import var
+from textual.worker import Worker, WorkerState
 
 from sparktui.errors import SparktuiError
 from sparktui.runs.view import RunView, StepView
 from sparktui.shipped import shipped
 from sparktui.telemetry.history import History
-from sparktui.telemetry.sample import ClusterSnapshot
+from sparktui.telemetry.sample import ClusterSnapshot, EndpointState
 from sparktui.ui.frame import FrameScreen
 from sparktui.ui.glyphs import ASCII, UNICODE, Glyphs
 from sparktui.ui.messages import Copied, RunChanged, SnapshotArrived, StepRequested
@@ -87,6 +90,10 @@ class SparkApp(App[int]):
         self.run_dir: Path | None = None
         self.history = History()
         self.endpoint: Endpoint | None = None
+        self.boot_problems: dict[str, str] = {}
+        """Why a node's ladder may be old."""
+        self._watching_boots = False
+        self._looked = False
         self.clock: Callable[[], float] = time.time
         """Seconds since the epoch, as the journals' `at`; a test gives its own."""
         super().__init__()
@@ -182,7 +189,14 @@ class SparkApp(App[int]):
         if run_dir is not None:
             self.follow(run_dir)
         self.watch_cluster()
-        self.look()
+        self._looked = False
+        self.look_once()
+
+    def look_once(self) -> None:
+        """The nodes are asked about the steps when somebody sees the steps: the monitor alone stays small."""
+        if not self._looked and self.current_mode == "wizard" and self.session.settings is not None:
+            self._looked = True
+            self.look()
 
     def first_start(self) -> None:
         from sparktui.ui.first_start.flow import FirstStart
@@ -205,10 +219,12 @@ class SparkApp(App[int]):
             self.post_message(RunChanged(view))
         self.remembered = await self.session.remembered()
         if was_active:
-            self.look()
+            self._looked = False
+            self.look_once()
 
     def on_run_changed(self, message: RunChanged) -> None:
         self.run_view = message.view
+        self.watch_boots_where_wanted()
 
     @work(group="telemetry", exclusive=True, exit_on_error=False)
     async def watch_cluster(self) -> None:
@@ -231,6 +247,34 @@ class SparkApp(App[int]):
 
     def on_snapshot_arrived(self, message: SnapshotArrived) -> None:
         self.snapshot = message.snapshot
+        self.watch_boots_where_wanted()
+
+    def watch_boots_where_wanted(self) -> None:
+        """While something boots; the ladders need the Docker Engines, which a monitor of a ready endpoint spares."""
+        serves = self.run_view.active and self.run_view.current == "serve"
+        wanted = serves or self.snapshot.serving.state is EndpointState.STARTING
+        if wanted and not self._watching_boots and self.session.settings is not None:
+            self._watching_boots = True
+            self.watch_ladders()
+        elif not wanted and self._watching_boots:
+            self._watching_boots = False
+            self.workers.cancel_group(self, "boots")
+
+    @work(group="boots", exclusive=True, exit_on_error=False)
+    async def watch_ladders(self) -> None:
+        """Every rank's ladder; the last rungs stay when nobody watches any more."""
+        from sparktui.telemetry.boots import BootWatch
+
+        watch = BootWatch(await self.session.links())
+        try:
+            async for boots in watch.boots():
+                self.boots = boots
+                self.boot_problems = watch.problems
+                if self.endpoint is not None:
+                    self.endpoint.engine_running = watch.running(0)
+        finally:
+            if self.endpoint is not None:
+                self.endpoint.engine_running = None
 
     @work(group="look", exclusive=True, exit_on_error=False)
     async def look(self) -> None:
@@ -287,6 +331,7 @@ class SparkApp(App[int]):
 
     async def action_go(self, mode: str) -> None:
         await self.switch_mode(mode)
+        self.look_once()
 
     def action_smoke(self) -> None:
         from sparktui.ui.widgets.smoke_card import SmokeCard
@@ -309,6 +354,29 @@ class SparkApp(App[int]):
         from sparktui.ui.help import HelpScreen
 
         self.push_screen(HelpScreen(self.screen))
+
+    def on_worker_state_changed(self, event: Worker.StateChanged) -> None:
+        """What nobody foresaw becomes a sentence and a file; the screens stay."""
+        if event.state is not WorkerState.ERROR or event.worker.error is None:
+            return
+        error = event.worker.error
+        where = self._save_traceback(error)
+        self.notify(
+            f"sparktui: {type(error).__name__}: {error}\n  next: {where}", severity="error", timeout=20, markup=False
+        )
+
+    def _save_traceback(self, error: BaseException) -> str:
+        if self.session.settings is None:
+            return "run it again from a terminal that keeps its output"
+        path = self.session.state_dir / "traceback.txt"
+        text = self.session.settings.mask("".join(traceback.format_exception(error)))
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
+                file.write(text)
+        except OSError as refused:
+            return f"{path} cannot be written: {refused.strerror}"
+        return f"see {path}"
 
     async def on_unmount(self) -> None:
         with contextlib.suppress(TimeoutError):
