@@ -143,7 +143,7 @@ class RunView:
         return replace(self, steps=tuple(step if each.verb == step.verb else each for each in self.steps))
 
     def _ended(self, event: RunFinished) -> RunView:
-        """A run that died says nothing of its step: it did not finish; its last line is the last that is known of it."""
+        """A run that died says nothing of its step: it ended with the last line that it wrote."""
         step = self.step(self.current)
         if step is None or step.state is not StepState.RUNNING:
             return self

@@ -96,6 +96,8 @@ class SparkApp(App[int]):
         self._looked = False
         self.clock: Callable[[], float] = time.time
         """Seconds since the epoch, as the journals' `at`; a test gives its own."""
+        self.monotonic: Callable[[], float] = time.monotonic
+        """The clock of `snapshot` and `boots`."""
         super().__init__()
         for theme in (SPARK, NAMED):
             self.register_theme(theme)
