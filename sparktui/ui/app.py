@@ -92,6 +92,7 @@ class SparkApp(App[int]):
         self.endpoint: Endpoint | None = None
         self.boot_problems: dict[str, str] = {}
         """Why a node's ladder may be old."""
+        self.inspected_at: dict[str, float] = {}
         self._watching_boots = False
         self._looked = False
         self.clock: Callable[[], float] = time.time
