@@ -206,6 +206,7 @@ class SparkApp(App[int]):
 
         def made(path: Path | None) -> None:
             if path is not None:
+                self.session.opened(path)
                 self.begin()
             elif self.session.needs_first_start:
                 self.exit(0)
@@ -351,7 +352,11 @@ class SparkApp(App[int]):
     def action_settings(self) -> None:
         from sparktui.ui.settings_screen.screen import SettingsScreen
 
-        self.push_screen(SettingsScreen())
+        def closed(saved: bool | None) -> None:
+            if saved:
+                self.begin()
+
+        self.push_screen(SettingsScreen(), closed)
 
     def action_help(self) -> None:
         from sparktui.ui.help import HelpScreen

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -58,6 +58,11 @@ class Session:
     @property
     def needs_first_start(self) -> bool:
         return not self.start.env_file.exists()
+
+    def opened(self, env_file: Path) -> None:
+        """The first start saved this file, which may be another profile's than the one that was asked for."""
+        if env_file != self.start.env_file:
+            self.start = replace(self.start, env_file=env_file, profile=None)
 
     async def load(self) -> Settings:
         """Read the env file; links of older settings are closed.
