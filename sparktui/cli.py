@@ -24,6 +24,7 @@ verbs:
   status     what runs where, and whether it answers
   talk       how to reach the endpoint: curl line, base URLs, model
   logs [NODE] [-n N] [-f]                   the engine's output of one node, or of all
+  monitor [--once]                          all nodes live; --once prints one picture of them
   demo [VERB]                               the app, or any verb, on a simulated cluster: sparktui demo --help
   stop       cancel the run that is going on, then stop the engine on all nodes
 
@@ -55,6 +56,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--node", metavar="NAME", help="only this node (head, worker1, …)")
     parser.add_argument("-n", dest="lines", type=_line_count, metavar="N", help="logs: the last N lines (100)")
     parser.add_argument("-f", dest="follow", action="store_true", help="logs: go on with what comes")
+    parser.add_argument("--once", action="store_true", help="monitor: print one picture, after two samples")
     parser.add_argument("--version", action="version", version=f"sparktui {__version__}")
     return parser
 
@@ -147,7 +149,12 @@ def _check_usage(options: argparse.Namespace) -> None:
         raise UsageError(f"`{verb}` takes no {options.log_node!r}", fix=f"for one node: --node {options.log_node}")
     if verb != "logs" and (options.follow or options.lines is not None):
         raise UsageError("-f and -n belong to `logs`")
-    if options.dry_run and verb in ("logs", "plan", "status", "talk"):
+    if verb == "monitor" and not options.once:
+        # Here the full-screen app opens on its monitor, as it does without a verb.
+        raise UsageError("the full-screen monitor is not in this version", fix="one picture: sparktui monitor --once")
+    if options.once and verb != "monitor":
+        raise UsageError("--once belongs to `monitor`")
+    if options.dry_run and verb in ("logs", "plan", "status", "talk", "monitor"):
         raise UsageError(f"`{verb}` changes nothing: --dry-run has no meaning there")
 
 

@@ -48,7 +48,7 @@ class Command:
         self._options = options
         self._parts = given or product()
         self._program = program or starting.PROGRAM
-        self._printer = Printer(bare=options.verb if options.verb in ("status", "talk", "plan") else "")
+        self._printer = Printer(bare=options.verb if options.verb in ("status", "talk", "plan", "monitor") else "")
         self._seq = 0
         self._mask: Callable[[str], str] = str
         # Somebody at a terminal can be asked; a pipe, a script or an agent cannot.
@@ -72,6 +72,8 @@ class Command:
             return asyncio.run(self._plan(settings))
         if verb == "logs":
             return asyncio.run(self._logs(settings))
+        if verb == "monitor":
+            return asyncio.run(self._monitor(settings))
         if self._options.dry_run:
             return asyncio.run(self._dry_run(request, settings))
         if verb in verbs.READING:
@@ -152,6 +154,18 @@ class Command:
             if isinstance(event, RunFinished):
                 status = event.exit_status
         return status
+
+    async def _monitor(self, settings: Settings) -> int:
+        from sparktui import monitor_once
+
+        async with self._links(settings) as links:
+            picked = rank_logs.chosen(links, self._options.node)
+            status = 0
+            for event in await monitor_once.show(settings, picked):
+                self._emit(event)
+                if isinstance(event, RunFinished):
+                    status = event.exit_status
+            return status
 
     @contextlib.asynccontextmanager
     async def _links(self, settings: Settings) -> AsyncIterator[tuple[NodeLink, ...]]:

@@ -12,8 +12,8 @@ CHANGING = ("download", "build", "share", "pack", "serve", "smoke", "stop")
 """Done in a run of their own, one at a time on a cluster."""
 READING = ("doctor", "status", "talk")
 """Steps that change nothing: no run, no lock."""
-PRESENT = (CHAIN, *READING, "plan", *CHANGING, "logs")
-ABSENT = ("bench", "preview", "monitor")
+PRESENT = (CHAIN, *READING, "plan", *CHANGING, "logs", "monitor")
+ABSENT = ("bench", "preview")
 """Verbs of the design that this version does not have; it says so instead of pretending."""
 ENV_FILES = {"three": ".env", "four": ".env.tp4", "four-ring": ".env.tp4.ring"}
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from sparktui.steps.step import Step
 
 
-UNCHECKED = frozenset({"plan", "stop", "status", "talk", "logs"})
+UNCHECKED = frozenset({"plan", "stop", "status", "talk", "logs", "monitor"})
 """Verbs that start nothing."""
 
 

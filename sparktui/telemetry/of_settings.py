@@ -1,0 +1,40 @@
+"""What is watched for given settings: every node's memory, links and disks, and the endpoint."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from sparktui.engine.endpoint import local_url
+from sparktui.engine.folders import NodeFolders, node_folders
+from sparktui.telemetry.fleet import Fleet
+from sparktui.telemetry.serving import Endpoint
+
+if TYPE_CHECKING:
+    from sparktui.remote.link import NodeLink
+    from sparktui.settings import Settings
+
+
+def watched_folders(folders: NodeFolders) -> tuple[str, ...]:
+    """Whose file systems' free space is shown: packed rows, and the checkpoint where it is a folder of the node's."""
+    return (folders.engram,) if folders.model_is_volume else (folders.engram, folders.model)
+
+
+def endpoint_of(settings: Settings, *, clock: Callable[[], float] = time.monotonic) -> Endpoint:
+    key = settings.api_key.get_secret_value() if settings.api_key else None
+    return Endpoint(local_url(settings), api_key=key, model=settings.served_model, clock=clock)
+
+
+def fleet_of(
+    settings: Settings,
+    links: Sequence[NodeLink],
+    *,
+    endpoint: Endpoint | None = None,
+    gpu: bool = True,
+    clock: Callable[[], float] = time.monotonic,
+) -> Fleet:
+    """All nodes of `links`; with the endpoint where it is given."""
+    by_name = {link.node.name: link.node for link in links}
+    folders = {name: watched_folders(node_folders(settings, node)) for name, node in by_name.items()}
+    return Fleet(links, clock=clock, folders=folders, gpu=gpu, serving=endpoint)
