@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -57,7 +58,7 @@ def boot_rows(boots: Sequence[RankBoot], now: float, width: int, height: int, gl
         room = height - len(ladder) - len(below)
         return [*ladder, *(figures if len(figures) < room else ()), *below]
     shown = list(boots)
-    lines = [_line(boot, now, troubles, width, glyphs) for boot in shown]
+    lines = _lines(shown, now, troubles, width, glyphs)
     if len(lines) > height:
         lines = [*lines[: height - 1], ((f"and {len(lines) - height + 1} more", "$quiet"),)]
     return [*lines, *below[: max(0, height - len(lines))]]
@@ -129,26 +130,43 @@ def _glyph(boot: RankBoot, rung: Phase, glyphs: Glyphs) -> Piece:
     return (glyphs.todo, "$quiet")
 
 
-def _line(boot: RankBoot, now: float, troubles: Sequence[Trouble], width: int, glyphs: Glyphs) -> Row:
-    """`rank 0 head  ●●●●◐○○○○○○  weights 12/76 shards  41 s`."""
-    mark = _mark(boot, troubles)
-    name = f"rank {boot.rank} {boot.node}"
+def _lines(boots: Sequence[RankBoot], now: float, troubles: Sequence[Trouble], width: int, glyphs: Glyphs) -> list[Row]:
+    """`rank 0 head  ●●●●◐○○○○○○  weights 12/76 shards  41 s`; what does not fit goes for all ranks alike."""
+    rows: list[Row] = []
+    for rank_word, rungs in ((True, True), (True, False), (False, False)):
+        rows = []
+        names = [f"rank {boot.rank} {boot.node}" if rank_word else boot.node for boot in boots]
+        column = max(map(len, names))
+        fits = True
+        for boot, name in zip(boots, names, strict=True):
+            left: list[Piece] = [(name.ljust(column), "bold"), ("  ", "")]
+            if rungs:
+                left += [*(_glyph(boot, rung, glyphs) for rung in RUNGS), ("  ", "")]
+            left += _state(boot, _mark(boot, troubles))
+            right = _timing(boot, now)
+            fits = fits and row_width(left) + row_width(right) + 2 <= width
+            rows.append(filled(left, right, width, glyphs.ellipsis))
+        if fits:
+            break
+    return rows
+
+
+def _state(boot: RankBoot, mark: str) -> list[Piece]:
     state: list[Piece] = [(state_text(boot), _style_of(boot, mark))]
     if mark:
         state.append((f" {mark}", "$warning bold"))
     if not boot.exited and not boot.up and (detail := _detail(boot)):
         state.append((f" {detail}", ""))
-    here = None if boot.exited or boot.up else _seconds_here(boot, now)
-    right: list[Piece] = [] if here is None else [(duration(here), "$quiet")]
-    if boot.ready and boot.ready.boot_seconds is not None and not boot.exited:
-        right = [(f"in {duration(boot.ready.boot_seconds)}", "$quiet")]
-    rungs = [_glyph(boot, rung, glyphs) for rung in RUNGS]
-    whole: list[Piece] = [(name, "bold"), ("  ", ""), *rungs, ("  ", ""), *state]
-    if row_width(whole) + row_width(right) + 2 > width:
-        whole = [(name, "bold"), ("  ", ""), *state]
-    if row_width(whole) + row_width(right) + 2 > width:
-        whole = [(boot.node, "bold"), ("  ", ""), *state]
-    return filled(whole, right, width, glyphs.ellipsis)
+    return state
+
+
+def _timing(boot: RankBoot, now: float) -> list[Piece]:
+    if boot.exited:
+        return []
+    if boot.ready and boot.ready.boot_seconds is not None:
+        return [(f"in {duration(boot.ready.boot_seconds)}", "$quiet")]
+    here = None if boot.up else _seconds_here(boot, now)
+    return [] if here is None else [(duration(here), "$quiet")]
 
 
 def _ladder(
@@ -210,20 +228,26 @@ def _figures_row(boot: RankBoot, width: int, glyphs: Glyphs) -> Row:
         ),
         None,
     )
-    if left is not None:
-        parts.append(f"{left:.1f} left")
-    if not parts:
+    if not parts and left is None:
         return ()
-    return fitted(((f"{boot.node}  ", "bold"), (", ".join(parts) + " GiB", "$quiet")), width, glyphs.ellipsis)
+    text = f"{', '.join(parts)} GiB" if parts else ""
+    if left is not None:
+        text = "; ".join(part for part in (text, f"{left:.1f} GiB left") if part)
+    return fitted(((boot.node.ljust(RUNG_COLUMN), "bold"), (text, "$quiet")), width, glyphs.ellipsis)
 
 
 def _trouble_rows(troubles: Sequence[Trouble], width: int, glyphs: Glyphs) -> list[Row]:
+    """Cause, then next step, each on as many rows as it takes."""
     rows: list[Row] = []
     for each in troubles[:2]:
         glyph, style = (glyphs.failed, "$error bold") if each.kind == "exited" else (glyphs.warn, "$warning bold")
-        rows.append(fitted(((f"{glyph} {each.node}: {each.text}", style),), width, glyphs.ellipsis))
-        rows.append(fitted(((f"  next: {each.fix}", ""),), width, glyphs.ellipsis))
+        rows += _wrapped(f"{glyph} {each.node}: {each.text}", style, width)
+        rows += _wrapped(f"  next: {each.fix}", "", width)
     return rows
+
+
+def _wrapped(text: str, style: str, width: int) -> list[Row]:
+    return [((line, style),) for line in textwrap.wrap(text, max(8, width), subsequent_indent="  ")]
 
 
 def _cited(boots: Sequence[RankBoot], troubles: Sequence[Trouble], width: int, glyphs: Glyphs) -> list[Row]:

@@ -29,6 +29,7 @@ class EndReading:
         down_devices: halves without a link while the other has one.
         rate_gbit: the lowest rate of the halves with a link.
         growing: error counters that have grown since the watch began.
+        unread: why it was not read, in a word or two.
     """
 
     end: End
@@ -41,6 +42,7 @@ class EndReading:
     errors: int | None = None
     growing: tuple[str, ...] = ()
     fresh: bool = True
+    unread: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,8 +72,13 @@ def cage_of_port(port: PortReading) -> str | None:
 
 def end_reading(plan: FabricPlan, end: End, node: NodeSample | None) -> EndReading:
     text = plan.end_text(end)
-    if node is None or node.ports is None or node.freshness in (Freshness.WAITING, Freshness.GONE):
-        return EndReading(end, text, fresh=False)
+    name = plan.names[end.rank]
+    if node is None or node.freshness is Freshness.WAITING:
+        return EndReading(end, text, fresh=False, unread=f"waiting for {name}")
+    if node.freshness is Freshness.GONE:
+        return EndReading(end, text, fresh=False, unread=f"{name} is gone")
+    if node.ports is None:
+        return EndReading(end, text, fresh=False, unread=f"the card of {name} cannot be read")
     ports = [port for port in node.ports if cage_of_port(port) == end.cage]
     states = [port.active for port in ports]
     up = True if any(states) else None if None in states else False
@@ -85,8 +92,9 @@ def end_reading(plan: FabricPlan, end: End, node: NodeSample | None) -> EndReadi
         sent_bytes_per_second=_sum([port.sent_bytes_per_second for port in ports]),
         received_bytes_per_second=_sum([port.received_bytes_per_second for port in ports]),
         errors=_whole_sum([port.errors for port in ports]),
-        growing=tuple(dict.fromkeys(name for port in ports for name in port.growing)),
+        growing=tuple(dict.fromkeys(counter for port in ports for counter in port.growing)),
         fresh=node.freshness is Freshness.LIVE,
+        unread=f"{text} cannot be read" if up is None else "",
     )
 
 
@@ -116,10 +124,10 @@ def _judged(a: EndReading, b: EndReading | None) -> CableReading:
     down = [end for end in ends if end.up is False]
     silent = [end for end in ends if end.up is None]
     if down:
-        where = "no link at both ends" if len(down) == 2 else f"no link at {down[0].text}"
+        where = "no link at both ends" if len(down) == 2 else "no link" if b is None else f"no link at {down[0].text}"
         return CableReading(a, b, Link.DOWN, where)
     if silent:
-        return CableReading(a, b, Link.UNKNOWN, f"{silent[0].text} not read")
+        return CableReading(a, b, Link.UNKNOWN, silent[0].unread)
     halved = next((end for end in ends if end.down_devices), None)
     if halved is not None:
         return CableReading(a, b, Link.HALF, f"{', '.join(halved.down_devices)} is down at {halved.text}")

@@ -28,7 +28,7 @@ class DecodePreview(Drawing):
         clock: seconds, monotonic.
     """
 
-    BORDER_TITLE = "decode speed"
+    BORDER_TITLE = "published decode speed"
 
     def __init__(
         self,
@@ -131,16 +131,13 @@ def heading_rows(
     if speed.requests == 1:
         figures = sorted({speed.each_tokens_per_second, *speed.others})
         published = " and ".join(f"{figure:.1f}" for figure in figures)
-        long = f"published {published} tok/s; played at {speed.each_tokens_per_second:.1f}"
-        short = f"published {published} tok/s"
-        if len(figures) == 1:
-            long = short = f"published {published} tok/s"
+        long = short = f"{published} tok/s"
+        if len(figures) > 1:
+            long = f"{published} tok/s are published; played at {speed.each_tokens_per_second:.1f}"
         name = "one request"
     else:
         name = f"{'four' if speed.requests == 4 else speed.requests} at once"
-        long = (
-            f"published {speed.each_tokens_per_second:.1f} tok/s each, {speed.combined_tokens_per_second:.1f} combined"
-        )
+        long = f"{speed.each_tokens_per_second:.1f} tok/s each, {speed.combined_tokens_per_second:.1f} combined"
         short = f"{speed.each_tokens_per_second:.1f} each, {speed.combined_tokens_per_second:.1f} combined"
     result: list[Piece] = []
     if measured is not None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from sparktui.ui.widgets.cable_readings import CableReading, EndReading, Link, cable_readings
+from sparktui.ui.widgets.cable_readings import CableReading, Link, cable_readings
 from sparktui.ui.widgets.cable_words import STYLES, link_word, traffic
 from sparktui.ui.widgets.drawing import Drawing, Piece, Row, filled, fitted, row_width
 from sparktui.ui.widgets.figures import number
@@ -51,41 +52,69 @@ def link_rows(
     return draw_links(plan, cables, width, height, glyphs) or _listed(cables, width, height, glyphs)
 
 
-def _end_short(end: EndReading, plain: bool) -> str:
-    return end.text if not plain else end.text.replace(" port ", ":")
-
-
 def _listed(cables: Sequence[CableReading], width: int, height: int, glyphs: Glyphs) -> list[Row]:
+    """The widest wording that fits every cable, so that columns stand."""
     two = height >= 2 * len(cables)
-    names = [_name(cable, glyphs, short=False) for cable in cables]
-    if max(map(len, names)) + 22 > width:
-        names = [_name(cable, glyphs, short=True) for cable in cables]
-    column = max(map(len, names))
-    rows: list[Row] = []
+    shown = list(cables)
     if not two and len(cables) > height:
-        order = sorted(range(len(cables)), key=lambda at: cables[at].link is Link.UP)
-        shown = sorted(order[: max(1, height - 1)])
-    else:
-        shown = list(range(len(cables)))
-    for at in shown:
-        cable = cables[at]
-        left: list[Piece] = [(names[at].ljust(column), "bold"), ("  ", ""), link_word(cable, glyphs)]
-        if cable.link in (Link.UP, Link.HALF, Link.SLOW):
-            left.append((f" {number(cable.rate_gbit)}", ""))
+        worst = sorted(cables, key=lambda cable: cable.link is Link.UP)[: max(1, height - 1)]
+        shown = [cable for cable in cables if cable in worst]
+    wording = next((each for each in _WORDINGS if _widest(cables, each, glyphs) <= width), _WORDINGS[-1])
+    column = max(len(_name(cable, wording, glyphs)) for cable in cables)
+    rows: list[Row] = []
+    for cable in shown:
+        left, right = _sides(cable, wording, column, glyphs)
         if two:
-            rows += [filled(left, _carried(cable, glyphs), width, glyphs.ellipsis), _second(cable, width, glyphs)]
+            rows += [filled(left, right, width, glyphs.ellipsis), _second(cable, width, glyphs)]
         elif cable.why:
             rows.append(_one_bad(cable, left, width, glyphs))
         else:
-            rows.append(filled(left, _carried(cable, glyphs), width, glyphs.ellipsis))
+            rows.append(filled(left, right, width, glyphs.ellipsis))
     if len(shown) < len(cables):
         rows.append(((f"and {len(cables) - len(shown)} more", "$quiet"),))
-    elif len(rows) < height and rows:
-        unit = f"Gb/s; {glyphs.up} the first named sends, {glyphs.down} it receives"
+    elif len(rows) < height and wording.traffic:
+        unit = f"Gb/s; {glyphs.up} what the first named sends, {glyphs.down} what it receives"
         if len(unit) > width:
-            unit = f"Gb/s; {glyphs.up} sent, {glyphs.down} received"
+            unit = f"Gb/s {glyphs.up} sent {glyphs.down} received"
         rows.append(((unit, "$quiet"),))
     return rows
+
+
+@dataclass(frozen=True, slots=True)
+class _Wording:
+    tight: bool
+    rate: bool
+    traffic: bool
+
+
+_WORDINGS = (
+    _Wording(tight=False, rate=True, traffic=True),
+    _Wording(tight=True, rate=True, traffic=True),
+    _Wording(tight=True, rate=False, traffic=True),
+    _Wording(tight=True, rate=False, traffic=False),
+)
+
+
+def _name(cable: CableReading, wording: _Wording, glyphs: Glyphs) -> str:
+    """`worker1 port 0 ━━ worker2 port 1`, or `worker1:0━worker2:1`."""
+    a, b = cable.a.text, "switch" if cable.b is None else cable.b.text
+    if wording.tight:
+        return f"{a}{glyphs.cable}{b}".replace(" port ", ":")
+    return f"{a} {glyphs.cable * 2} {b}"
+
+
+def _sides(cable: CableReading, wording: _Wording, column: int, glyphs: Glyphs) -> tuple[list[Piece], list[Piece]]:
+    left: list[Piece] = [(_name(cable, wording, glyphs).ljust(column), "bold"), ("  ", ""), link_word(cable, glyphs)]
+    if wording.rate and cable.link in (Link.UP, Link.HALF, Link.SLOW):
+        left.append((f" {number(cable.rate_gbit)}", ""))
+    carries = wording.traffic and cable.link not in (Link.DOWN, Link.UNKNOWN)
+    return left, [traffic(cable.a, glyphs, 4 if wording.tight else 5)] if carries else []
+
+
+def _widest(cables: Sequence[CableReading], wording: _Wording, glyphs: Glyphs) -> int:
+    column = max(len(_name(cable, wording, glyphs)) for cable in cables)
+    sides = [_sides(cable, wording, column, glyphs) for cable in cables]
+    return max(row_width(left) + row_width(right) + (1 if right else 0) for left, right in sides)
 
 
 def _one_bad(cable: CableReading, left: list[Piece], width: int, glyphs: Glyphs) -> Row:
@@ -94,11 +123,8 @@ def _one_bad(cable: CableReading, left: list[Piece], width: int, glyphs: Glyphs)
     if row_width(whole) <= width:
         return whole
     word, style = link_word(cable, glyphs)
-    return fitted(((f"{word}: {cable.why}", style),), width, glyphs.ellipsis)
-
-
-def _carried(cable: CableReading, glyphs: Glyphs) -> list[Piece]:
-    return [] if cable.link is Link.DOWN else [traffic(cable.a, glyphs)]
+    why = f"{cable.a.text}, {cable.why}" if cable.b is None else cable.why
+    return fitted(((f"{word}: {why}", style),), width, glyphs.ellipsis)
 
 
 def _second(cable: CableReading, width: int, glyphs: Glyphs) -> Row:
@@ -108,8 +134,3 @@ def _second(cable: CableReading, width: int, glyphs: Glyphs) -> Row:
         text = f"  {glyphs.warn} errors grow at {'; '.join(cable.bad_counters)}"
         return fitted(((text, "$warning"),), width, glyphs.ellipsis)
     return ()
-
-
-def _name(cable: CableReading, glyphs: Glyphs, *, short: bool) -> str:
-    other = "switch" if cable.b is None else _end_short(cable.b, short)
-    return f"{_end_short(cable.a, short)} {glyphs.cable * 2} {other}"

@@ -16,6 +16,7 @@ CALM_PSI_PERCENT = 1.0
 """Below this the share of stalled time is not worth a word."""
 CALM_SWAP_BYTES = GIB // 20
 MOST_ROWS_A_NODE = 4
+ROOMY = 46
 
 
 class MemoryPane(Drawing):
@@ -77,13 +78,18 @@ def danger(split: MemorySplit) -> bool:
     )
 
 
-def _available(node: NodeSample, glyphs: Glyphs, *, floor: bool) -> list[Piece]:
+def _available(
+    node: NodeSample, glyphs: Glyphs, *, floor: bool, column: int = 0, word: str = "available"
+) -> list[Piece]:
     split = node.split
     quiet = node.freshness is not Freshness.LIVE
     low = danger(split)
     style = "$error bold" if low else "$quiet" if quiet else ""
-    pieces: list[Piece] = [(f"{glyphs.failed} " if low else "", style), (f"{gib(split.available_bytes)} GiB", style)]
-    pieces.append((" available", "$error" if low else "$quiet"))
+    pieces: list[Piece] = [
+        (f"{glyphs.failed} " if low else "  ", style),
+        (f"{gib(split.available_bytes):>5} GiB", style),
+    ]
+    pieces.append((f" {word}", "$error" if low else "$quiet"))
     if floor and split.floor_bytes is not None:
         pieces.append((f", {'below' if low else 'floor'} {gib(split.floor_bytes)}", "$error" if low else "$quiet"))
     return pieces
@@ -121,7 +127,7 @@ def _head_line(node: NodeSample, width: int, glyphs: Glyphs) -> Row:
 def _one_line(node: NodeSample, width: int, glyphs: Glyphs, nodes: Sequence[NodeSample]) -> Row:
     """Name, a short bar, what is available; unrest takes the bar's place."""
     names = max(len(each.node) for each in nodes)
-    right = _available(node, glyphs, floor=False)
+    right = _available(node, glyphs, floor=False, column=5, word="available" if width >= ROOMY else "left")
     unrest = _unrest(node, glyphs)
     room = width - names - 2 - row_width(right) - 1
     left: list[Piece] = [(node.node.ljust(names), "bold"), ("  ", "")]
@@ -162,7 +168,7 @@ def _bar(node: NodeSample, width: int, glyphs: Glyphs) -> Row:
         if value and end == edge and edge < width:
             end = edge + 1  # what is there is seen
         end = min(width, max(edge, end))
-        cells += [(glyph, "$quiet" if dimmed else style)] * (end - edge)
+        cells += [(glyph, "$border" if dimmed else style)] * (end - edge)
         edge = end
     if split.floor_bytes is not None and width >= 6:
         at = min(width - 1, max(0, round((1 - split.floor_bytes / split.total_bytes) * width)))
@@ -203,8 +209,11 @@ def _parts_line(node: NodeSample, width: int, glyphs: Glyphs) -> Row:
 
 
 def _legend(glyphs: Glyphs, width: int) -> Row:
-    pieces: list[Piece] = []
-    for glyph, style, _, short, _ in _parts(MemorySplit(), glyphs):
-        pieces += [(glyph, style), (f" {short}  ", "$quiet")]
-    pieces += [(glyphs.floor, "$warning bold"), (" floor", "$quiet")]
-    return tuple(pieces) if row_width(pieces) <= width else ()
+    for gap in (" ", ""):
+        pieces: list[Piece] = []
+        for glyph, style, _, short, _ in _parts(MemorySplit(), glyphs):
+            pieces += [(glyph, style), (f"{gap}{short} {gap}", "$quiet")]
+        pieces += [(glyphs.floor, "$warning bold"), (f"{gap}floor", "$quiet")]
+        if row_width(pieces) <= width:
+            return tuple(pieces)
+    return ()
