@@ -4,23 +4,10 @@ from __future__ import annotations
 
 from textual.content import Content
 
-from sparktui.envfile import Problem, parse_env
+from sparktui.envfile import Problem
 from sparktui.ui.first_start.env_text import Made
 from sparktui.ui.glyphs import Glyphs
-
-SECRETS = ("API_KEY", "HF_TOKEN", "WORKER_PASS")
-
-
-def masked_text(text: str) -> str:
-    """The text with each secret's value as dots; lines stay where they are."""
-    from sparktui.settings.fields import masked
-
-    read = parse_env(text, {"HOME": "/"})
-    text = read.text
-    for each in sorted(read.assignments, key=lambda each: -each.start):
-        if each.name in SECRETS and each.value:
-            text = text[: each.start] + masked(each.value) + text[each.end :]
-    return text
+from sparktui.ui.secret_lines import masked_text
 
 
 def text_content(made: Made, glyphs: Glyphs) -> Content:
