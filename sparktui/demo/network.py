@@ -108,6 +108,23 @@ def fabric_lines(world: World, machine: Machine) -> list[tuple[str, str]]:
     return rows
 
 
+def said_text(world: World, machine: Machine) -> str:
+    """What a node says after its first login."""
+    return f"@addresses\n{addresses_text(world, machine)}@fabric\n{fabric_text(world, machine)}"
+
+
+def discovery_text(world: World, machine: Machine) -> str:
+    """What the head says before there are settings: nobody has given it an address yet, so it has its own."""
+    own = addresses_text(world, machine).replace(
+        f" {lan_address(world, machine)}/", f" 192.168.20.{11 + machine.rank}/"
+    )
+    aliases = "".join(f"spark-{'abcdefgh'[rank]}\thostname=192.168.20.{11 + rank} user=nvidia \n" for rank in (1, 2))
+    return (
+        f"@hostname\n{machine.hostname}\n@addresses\n{own}@route\ndefault via 192.168.20.1 dev {LAN}\n"
+        f"@aliases\n{aliases}@fabric\n{fabric_text(world, machine)}"
+    )
+
+
 def fabric_text(world: World, machine: Machine) -> str:
     return "".join(f"{path}\t{value}\n" for path, value in fabric_lines(world, machine))
 

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING
 from sparktui.demo.faults import DOCKER_HANGS
 from sparktui.demo.machine import DISK_BYTES, Machine
 from sparktui.demo.memory import apps_text, gpu_row, meminfo_text, memory_of
-from sparktui.demo.network import addresses_text, fabric_text
+from sparktui.demo.network import addresses_text, discovery_text, fabric_text, said_text
 from sparktui.readings.checkpoint import parse_index
 from sparktui.readings.checkpoint_listing import PARTIAL_SUFFIX
 from sparktui.readings.nvidia_smi import GPU_FIELDS, GPU_FIELDS_SHORT
 from sparktui.remote import checkpoint_folder, docker_access
-from sparktui.steps import checkpoint_probe, fabric_probe, serve_preflight, stop, views
+from sparktui.steps import checkpoint_probe, discovery, fabric_probe, serve_preflight, stop, views
 from sparktui.steps.doctor_checks import probe
 
 if TYPE_CHECKING:
@@ -50,6 +50,8 @@ def script_name(text: str) -> str:
         views._MAKE_FOLDERS: "folders",
         views._FOLDER_THERE: "there",
         docker_access.ACCESS_PROBE: "access",
+        discovery.DISCOVERY_SCRIPT: "discovery",
+        discovery.NODE_SCRIPT: "said",
     }
     name = known.get(text)
     if name is None:
@@ -155,6 +157,8 @@ ANSWERS: dict[str, Callable[[World, Machine, Values], Answer]] = {
     "folders": _folders,
     "there": _there,
     "access": _access,
+    "discovery": lambda world, machine, _: (0, discovery_text(world, machine)),
+    "said": lambda world, machine, _: (0, said_text(world, machine)),
 }
 
 PARTS: dict[str, Callable[[World, Machine, Values], Answer]] = {

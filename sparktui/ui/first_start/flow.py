@@ -24,7 +24,7 @@ from sparktui.envfile import Severity
 from sparktui.errors import SparktuiError
 from sparktui.events import State
 from sparktui.ui.first_start.comparison import sheets
-from sparktui.ui.first_start.discovery import Found
+from sparktui.steps.discovery import Found
 from sparktui.ui.first_start.draft import PAGES, Draft, KeyChoice, draft_path, drop_draft, keep_draft, read_draft
 from sparktui.ui.first_start.env_text import PAGE_OF, Made, make, save, target_path, values_of
 from sparktui.ui.first_start.fields import ChoiceList, Field

@@ -9,16 +9,15 @@ from typing import TYPE_CHECKING, Any
 from sparktui.envfile import quoted
 from sparktui.errors import HostKeyChanged, HostKeyUnknown, SparktuiError
 from sparktui.events import State
-from sparktui.readings.rdma import Fabric, parse_fabric
-from sparktui.steps.fabric_probe import FABRIC_SCRIPT, PROBE_SECONDS
-from sparktui.ui.first_start.discovery import (
+from sparktui.steps.fabric_probe import PROBE_SECONDS
+from sparktui.steps.discovery import (
     DISCOVERY_SCRIPT,
     DISCOVERY_SECONDS,
     Found,
-    Place,
+    NODE_SCRIPT,
     is_ipv4,
     parse_discovery,
-    parse_places,
+    parse_node,
 )
 from sparktui.ui.first_start.proposals import NodeSaid, bare_host
 
@@ -148,16 +147,12 @@ async def _login_words(link: Any) -> str:
 
 async def _what_it_says(link: NodeLink) -> NodeSaid:
     """Addresses and RDMA devices; a node that does not say leaves them unknown."""
-    places: tuple[Place, ...] = ()
-    fabric: Fabric | None = None
     try:
-        answer = await link.run(["ip", "-o", "-4", "addr", "show"], deadline_seconds=PROBE_SECONDS)
-        places = parse_places(answer.stdout) if answer.ok else ()
-        seen = await link.script(FABRIC_SCRIPT, deadline_seconds=PROBE_SECONDS)
-        fabric = parse_fabric(seen.stdout) if seen.ok else None
+        answer = await link.script(NODE_SCRIPT, deadline_seconds=PROBE_SECONDS)
     except SparktuiError:
-        pass
-    return NodeSaid(link.node.name, link.node.ssh_user or "", "", places, fabric)
+        return NodeSaid(link.node.name)
+    places, fabric = parse_node(answer.stdout)
+    return NodeSaid(link.node.name, places, fabric)
 
 
 def waiting_rows(links: Sequence[NodeLink]) -> tuple[KeyRow, ...]:

@@ -19,7 +19,7 @@ from sparktui.cluster.profile import PROFILES
 from sparktui.envfile import Severity
 from sparktui.events import State
 from sparktui.ui.first_start.comparison import WHY_FOUR, WHY_THREE, comparison
-from sparktui.ui.first_start.discovery import Found
+from sparktui.steps.discovery import Found
 from sparktui.ui.first_start.draft import Draft, KeyChoice
 from sparktui.ui.first_start.env_text import PAGE_OF, Made
 from sparktui.ui.first_start.fields import Choice, ChoiceList, Field

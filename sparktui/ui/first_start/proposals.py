@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from sparktui.cluster.fabric import cage_of
 from sparktui.cluster.profile import FabricKind, Profile
 from sparktui.readings.rdma import Fabric, RdmaPort
-from sparktui.ui.first_start.discovery import Candidate, Found, Place, Way, is_ipv4
+from sparktui.steps.discovery import Candidate, Found, Place, Way, is_ipv4
 
 USUAL_LAN = "enP7s7"
 USUAL_FABRIC = "enp1s0f1np1"
@@ -39,8 +39,6 @@ class NodeSaid:
     """What a worker told after its first login."""
 
     name: str
-    user: str = ""
-    hostname: str = ""
     places: tuple[Place, ...] = ()
     fabric: Fabric | None = None
 

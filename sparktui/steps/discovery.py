@@ -8,7 +8,7 @@ from __future__ import annotations
 import ipaddress
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from sparktui.readings.rdma import Fabric, RdmaPort, parse_fabric
@@ -37,6 +37,11 @@ command -v avahi-browse >/dev/null && limit 4 avahi-browse -p -r -t _ssh._tcp 2>
 echo @fabric
 {FABRIC_SCRIPT}"""
 """Answers in sections; the product's own fabric script comes last, as it is."""
+NODE_SCRIPT = f"""\
+echo @addresses; ip -o -4 addr show
+echo @fabric
+{FABRIC_SCRIPT}"""
+"""What a worker is asked after its first login."""
 
 _ADDRESS = re.compile(r"\d+:\s+(\S+)\s+inet\s+(\d{1,3}(?:\.\d{1,3}){3})(?:/(\d{1,2}))?(?:\s.*)?")
 _NOT_A_LAN = re.compile(r"(lo|docker\d*|br-|veth|virbr|tailscale|tun|wg|cni|flannel|podman)")
@@ -133,6 +138,12 @@ class Found:
         return next((each for each in self.places if wanted in each.network), None)
 
 
+def parse_node(stdout: str) -> tuple[tuple[Place, ...], Fabric | None]:
+    """A worker's answer to NODE_SCRIPT: its addresses, and its fabric where it was read."""
+    parts = sections(stdout)
+    return parse_places(parts.get("addresses", "")), parse_fabric(parts["fabric"]) if "fabric" in parts else None
+
+
 def parse_places(text: str) -> tuple[Place, ...]:
     """`ip -o -4 addr show`, loopback left out; an address without a prefix counts as alone in its network."""
     found = []
@@ -173,9 +184,7 @@ def parse_discovery(stdout: str) -> Found:
         if each.address in own or each.host.partition(".")[0] == found.hostname.partition(".")[0]:
             continue
         kept.setdefault(each.address or each.host, each)
-    return Found(
-        found.hostname, found.places, found.default_interface, found.fabric, tuple(kept.values()), found.trouble
-    )
+    return replace(found, candidates=tuple(kept.values()))
 
 
 def parse_hosts(text: str) -> dict[str, str]:
