@@ -20,7 +20,6 @@ from typing import Any
 from sparktui.demo import http, rpc
 from sparktui.demo.docker_api import DockerApi, NoAnswer
 from sparktui.demo.endpoint import Endpoint
-from sparktui.demo.faults import OFF
 from sparktui.demo.home import DemoHome
 from sparktui.demo.machine import Container
 from sparktui.demo.play import Mark
@@ -141,9 +140,6 @@ class Cluster:
         if self._endpoint is not None:
             self._endpoint[1].close()
             self._endpoint = None
-
-    def off(self, name: str) -> bool:
-        return OFF in self._world.faults(name)
 
 
 async def _listen(path: Path, connected: Any) -> asyncio.Server:

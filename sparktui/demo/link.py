@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import contextlib
-import json
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
@@ -53,7 +51,7 @@ class DemoLink:
                 if "line" in plain:
                     yield str(plain["line"])
                     continue
-                self._refuse(plain)
+                self.refuse(plain)
                 if plain.get("end"):
                     raise RemoteCommandFailed(
                         f"{argv[0]} ended with status {plain['end']}: {plain.get('stderr')}",
@@ -117,7 +115,7 @@ class DemoLink:
     async def ask(self, call: str, **fields: Any) -> Any:
         """Without a deadline of its own."""
         answer = await self._wire.ask(call, node=self.node.name, **fields)
-        self._refuse(answer)
+        self.refuse(answer)
         return answer.get("value")
 
     def follow(self, call: str, **fields: Any) -> AsyncIterator[dict[str, Any]]:
@@ -133,7 +131,8 @@ class DemoLink:
             text = f"it did not answer in {deadline_seconds:g} s"
             raise DeadlineExceeded(text, node=self.node.name) from None
 
-    def _refuse(self, answer: Mapping[str, Any]) -> None:
+    def refuse(self, answer: Mapping[str, Any]) -> None:
+        """Raises what an answer with an error means."""
         error = answer.get("error")
         if error == "unreachable":
             host = self.node.ssh_host or self.node.address
@@ -144,13 +143,3 @@ class DemoLink:
             )
         if error:
             raise UnknownOnDemo(str(answer.get("what")))
-
-
-async def _drained(stream: AsyncIterator[dict[str, Any]]) -> None:
-    with contextlib.suppress(Exception):
-        async for _ in stream:
-            pass
-
-
-def encoded(plain: object) -> bytes:
-    return json.dumps(plain).encode()

@@ -6,7 +6,7 @@ import asyncio
 import base64
 import contextlib
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from typing import Any, Protocol
 
 from sparktui.demo.home import speed
@@ -22,6 +22,8 @@ class Asks(Protocol):
     async def ask(self, call: str, **fields: Any) -> Any: ...
 
     def follow(self, call: str, **fields: Any) -> AsyncIterator[dict[str, Any]]: ...
+
+    def refuse(self, answer: Mapping[str, Any]) -> None: ...
 
 
 class Bulk(bytes):
@@ -116,53 +118,70 @@ class LoadPipe(DemoPipe):
         return Completed(self.argv, status, said if not status else "", said if status else "")
 
 
-class BuildPipe(DemoPipe):
-    """`docker build -` with its context on stdin."""
-
-    async def wait(self) -> Completed:
-        last = ""
-        async for plain in self._link.follow("build", argv=list(self.argv)):
-            if "line" in plain:
-                last = str(plain["line"])
-            elif plain.get("end"):
-                return Completed(self.argv, int(plain["end"]), last, str(plain.get("stderr")))
-        return Completed(self.argv, 0, last, "")
-
-
-class HubPipe(DemoPipe):
-    """The hub's child: its request comes on stdin, its JSON lines are the answer; closing the pipe ends the fetch."""
+class _StreamPipe(DemoPipe):
+    """A command whose output is a stream of the cluster's; closing the pipe ends it."""
 
     def __init__(self, argv: tuple[str, ...], link: Asks) -> None:
         super().__init__(argv, link)
-        self._said = bytearray()
         self._stream: AsyncIterator[dict[str, Any]] | None = None
         self._held = b""
-        self._status = 0
+        self._status, self._stderr = 0, ""
 
-    def write(self, data: bytes) -> None:
-        self._said.extend(data)
+    def _begun(self) -> AsyncIterator[dict[str, Any]]:
+        raise NotImplementedError
+
+    def _heard(self, line: str) -> None: ...
 
     async def read(self, n: int = 65536) -> bytes:
         if self._stream is None:
-            request = json.loads(bytes(self._said).partition(b"\n")[0] or b"{}")
-            # The simulated hub asks for no token, so none is sent on.
-            request.pop("token", None)
-            self._stream = self._link.follow("hub", request=request)
+            self._stream = self._begun()
         while not self._held:
             plain = await anext(self._stream, None)
-            if plain is None or "line" not in plain:
+            if plain is None:
                 return b""
-            line = str(plain["line"])
-            if json.loads(line).get("event") == "refused":
-                self._status = 1
-            self._held = line.encode() + b"\n"
+            if "line" not in plain:
+                self._link.refuse(plain)
+                self._status, self._stderr = self._status or int(plain.get("end", 0)), str(plain.get("stderr", ""))
+                return b""
+            self._heard(str(plain["line"]))
+            self._held = str(plain["line"]).encode() + b"\n"
         part, self._held = self._held[:n], self._held[n:]
         return part
 
     async def wait(self) -> Completed:
-        return Completed(self.argv, self._status, "", "")
+        while await self.read():
+            pass
+        return Completed(self.argv, self._status, "", self._stderr)
 
     async def abandon(self) -> None:
         if self._stream is not None:
             with contextlib.suppress(Exception):
                 await self._stream.aclose()  # type: ignore[attr-defined]
+
+
+class BuildPipe(_StreamPipe):
+    """`docker build -` with its context on stdin."""
+
+    def _begun(self) -> AsyncIterator[dict[str, Any]]:
+        return self._link.follow("lines", argv=list(self.argv))
+
+
+class HubPipe(_StreamPipe):
+    """The hub's child: its request comes on stdin, its JSON lines are the answer."""
+
+    def __init__(self, argv: tuple[str, ...], link: Asks) -> None:
+        super().__init__(argv, link)
+        self._said = bytearray()
+
+    def write(self, data: bytes) -> None:
+        self._said.extend(data)
+
+    def _begun(self) -> AsyncIterator[dict[str, Any]]:
+        request = json.loads(bytes(self._said).partition(b"\n")[0] or b"{}")
+        # The simulated hub asks for no token, so none is sent on.
+        request.pop("token", None)
+        return self._link.follow("hub", request=request)
+
+    def _heard(self, line: str) -> None:
+        if json.loads(line).get("event") == "refused":
+            self._status = 1

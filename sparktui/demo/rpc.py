@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from sparktui.demo import scripts
 from sparktui.demo.faults import OFF, SLOW
 from sparktui.demo.hub import hub_events
-from sparktui.demo.images import build_lines, image_in, load
+from sparktui.demo.images import image_in, load
 from sparktui.demo.machine import Machine
 from sparktui.demo.memory import meminfo_text, memory_of
 from sparktui.demo.scripts import UnknownOnDemo
@@ -161,12 +161,6 @@ def _write(world: World, machine: Machine, call: dict[str, Any]) -> None:
     world.save()
 
 
-async def _built(world: World, machine: Machine, call: dict[str, Any]) -> AsyncIterator[str]:
-    for pause, line in build_lines(world, machine, list(map(str, call["argv"]))):
-        await asyncio.sleep(pause)
-        yield line
-
-
 def _followed(world: World, machine: Machine, call: dict[str, Any]) -> AsyncIterator[str]:
     return command_lines(world, machine, list(map(str, call["argv"])))
 
@@ -175,4 +169,4 @@ def _hub(world: World, machine: Machine, call: dict[str, Any]) -> AsyncIterator[
     return hub_events(world, dict(call["request"]))
 
 
-_STREAMS = {"lines": _followed, "hub": _hub, "build": _built}
+_STREAMS = {"lines": _followed, "hub": _hub}

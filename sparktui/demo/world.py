@@ -38,6 +38,7 @@ class World:
     _faults: dict[str, frozenset[str]] = field(default_factory=dict)
     _faults_seen: float = -1.0
     _settled_at: float = field(default_factory=time.time)
+    _plays: dict[str, tuple[object, Play]] = field(default_factory=dict)
 
     # -- machines and faults ------------------------------------------------------------------------------------
 
@@ -73,7 +74,17 @@ class World:
     # -- time ---------------------------------------------------------------------------------------------------
 
     def play(self, machine: Machine, container: Container) -> Play:
-        return play(self, machine, container)
+        """What the container does; computed anew only when something that decides it has changed."""
+        state: tuple[object, ...] = (container.started_at, container.finished_at, len(container.extra))
+        if container.is_engine:
+            others = (each for one in self.ranks for each in one.containers.values() if each.is_engine)
+            state += tuple((each.id, each.started_at, each.finished_at, each.slow) for each in others)
+        elif container.role != "nfs":
+            return play(self, machine, container)
+        known = self._plays.get(container.id)
+        if known is None or known[0] != state:
+            self._plays[container.id] = known = (state, play(self, machine, container))
+        return known[1]
 
     def refresh(self, machine: Machine, now: float | None = None) -> None:
         """Containers whose program has ended by now are ended."""
