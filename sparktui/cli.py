@@ -13,10 +13,13 @@ from sparktui.errors import SparktuiError, UsageError
 from sparktui.verbs import ABSENT, ENV_FILES, PRESENT
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from sparktui.runs.parts import Parts
 
 _HELP = """\
 verbs:
+  (none)     the full-screen app: a wizard through all of this, then a monitor
   up         doctor, download, build, share, pack, serve, smoke: skips what is done, stops at the first failure
   doctor     check every node; changes nothing
   plan       the memory sheet of the profile; changes nothing
@@ -57,6 +60,8 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("-n", dest="lines", type=_line_count, metavar="N", help="logs: the last N lines (100)")
     parser.add_argument("-f", dest="follow", action="store_true", help="logs: go on with what comes")
     parser.add_argument("--once", action="store_true", help="monitor: print one picture, after two samples")
+    parser.add_argument("--ascii", action="store_true", help="the app: draw with ASCII characters only")
+    parser.add_argument("--no-mouse", action="store_true", help="the app: leave the mouse to the terminal")
     parser.add_argument("--version", action="version", version=f"sparktui {__version__}")
     return parser
 
@@ -104,9 +109,29 @@ def _unexpected(error: Exception) -> SparktuiError:
 
 def _verb(options: argparse.Namespace, given: Parts | None, program: Sequence[str] | None) -> int:
     _check_usage(options)
+    if _opens_app(options):
+        from sparktui.runs.parts import product
+        from sparktui.verbs import env_file
+
+        return _open_app(options, given or product(), env_file(options.env_file, options.profile), program=program)
     from sparktui.command import Command
 
     return Command(options, given, program).run()
+
+
+def _opens_app(options: argparse.Namespace) -> bool:
+    return options.verb is None or (options.verb == "monitor" and not options.once)
+
+
+def _open_app(
+    options: argparse.Namespace, parts: Parts, env_file: Path, *, program: Sequence[str] | None, banner: str = ""
+) -> int:
+    from sparktui.ui.opening import open_app
+    from sparktui.ui.session import Start
+
+    mode = "monitor" if options.verb == "monitor" else "wizard"
+    start = Start(parts, env_file, options.profile, program, banner, mode)
+    return open_app(start, ascii_only=options.ascii, mouse=not options.no_mouse)
 
 
 def _demo(words: list[str]) -> int:
@@ -118,12 +143,13 @@ def _demo(words: list[str]) -> int:
     as_json = "--json" in words
     try:
         prepared = prepare(words)
-        if prepared.argv == []:
-            from sparktui.ui.opening import open_app
-            from sparktui.ui.session import Start
-
-            start = Start(demo_parts(), prepared.home.env_file, program=PROGRAM, banner="SIMULATED")
-            return open_app(start, ascii_only="--ascii" in words)
+        if prepared.argv is not None:
+            options = build_parser().parse_intermixed_args(prepared.argv)
+            options.ascii = options.ascii or "--ascii" in words
+            if _opens_app(options):
+                _check_usage(options)
+                env_file = prepared.home.env_file
+                return _open_app(options, demo_parts(), env_file, program=PROGRAM, banner="SIMULATED")
     except SparktuiError as error:
         return _say_error(error, as_json=as_json)
     with marked(as_json=as_json):
@@ -135,8 +161,9 @@ def _demo(words: list[str]) -> int:
 
 def _check_usage(options: argparse.Namespace) -> None:
     verb = options.verb
-    if verb is None:
-        raise UsageError("the full-screen app is not in this version", fix="name a verb, see: sparktui --help")
+    if _opens_app(options):
+        _check_app_usage(options)
+        return
     if verb in ABSENT:
         raise UsageError(f"`{verb}` is not in this version", fix=f"this version has: {', '.join(PRESENT)}")
     if verb not in PRESENT:
@@ -149,13 +176,22 @@ def _check_usage(options: argparse.Namespace) -> None:
         raise UsageError(f"`{verb}` takes no {options.log_node!r}", fix=f"for one node: --node {options.log_node}")
     if verb != "logs" and (options.follow or options.lines is not None):
         raise UsageError("-f and -n belong to `logs`")
-    if verb == "monitor" and not options.once:
-        # Here the full-screen app opens on its monitor, as it does without a verb.
-        raise UsageError("the full-screen monitor is not in this version", fix="one picture: sparktui monitor --once")
+    if options.ascii or options.no_mouse:
+        raise UsageError("--ascii and --no-mouse belong to the full-screen app", fix="leave the verb out: sparktui")
     if options.once and verb != "monitor":
         raise UsageError("--once belongs to `monitor`")
     if options.dry_run and verb in ("logs", "plan", "status", "talk", "monitor"):
         raise UsageError(f"`{verb}` changes nothing: --dry-run has no meaning there")
+
+
+def _check_app_usage(options: argparse.Namespace) -> None:
+    """What belongs to a verb has no meaning for the app."""
+    for name in ("json", "dry_run", "yes", "node", "log_node", "lines", "follow", "once"):
+        if getattr(options, name) not in (None, False):
+            word = f"--{name.replace('_', '-')}" if name in ("json", "dry_run", "yes", "node", "once") else "-n or -f"
+            word = repr(options.log_node) if name == "log_node" else word
+            fix = "sparktui monitor --once" if options.verb == "monitor" else "name a verb, see: sparktui --help"
+            raise UsageError(f"the full-screen app takes no {word}", fix=fix)
 
 
 def _say_error(error: SparktuiError, *, as_json: bool) -> int:

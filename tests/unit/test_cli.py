@@ -169,7 +169,7 @@ def test_t9_exit_status_and_the_first_two_lines_of_a_failure(
         (["preview"], "not in this version"),
         (["monitor"], "needs a terminal"),
         ([], "needs a terminal"),
-        (["--json"], "takes no --json"),
+        (["--dry-run"], "takes no --dry-run"),
         (["monitor", "--node", "worker1"], "takes no --node"),
         (["status", "--once"], "--once belongs to `monitor`"),
         (["status", "--ascii"], "belong to the full-screen app"),
