@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from sparktui.telemetry.rank_log_stream import LogBatch, RankLine
 from sparktui.ui.logs.book import LogBook
@@ -49,22 +50,21 @@ class Intake:
 
     def _rows(self, timed: list[tuple[str, RankLine]]) -> list[LogRow]:
         rows: list[LogRow] = []
-        first = self.book.end
         for clock, line in timed:
             if line.ours:
                 self.silent[line.node] = line.text
                 self._remarked_at[line.node] = line.at
-                rows.append(LogRow(None, line.node, "".join(clean(line.text)), Severity.NOTE, clock))
+                rows.append(LogRow(None, line.node, " ".join(clean(line.text)), Severity.NOTE, clock))
                 continue
             if self.silent and line.at - self._remarked_at.get(line.node, 0.0) > ALIVE_SECONDS:
                 self.silent.pop(line.node, None)
             for text in clean(line.text):
-                if suspicious(text):
-                    row = LogRow(line.rank, line.node, text, severity_of(text), clock)
-                    self.errors.feed(first + len(rows), row)
-                else:
-                    row = LogRow(line.rank, line.node, text, Severity.PLAIN, clock)
-                rows.append(row)
+                rows.append(LogRow(line.rank, line.node, text, Severity.PLAIN, clock))
+        for at in suspicious([row.text for row in rows]):
+            row = rows[at]
+            if row.severity is not Severity.NOTE:
+                rows[at] = row = replace(row, severity=severity_of(row.text))
+                self.errors.feed(self.book.end + at, row)
         return rows
 
     def _say(self, text: str) -> None:
