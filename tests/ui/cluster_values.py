@@ -132,7 +132,7 @@ _BOOT_LINES = (
     "[2026-11-29 11:55:02 TP{rank}] Init parallel begin.",
     "[2026-11-29 11:55:09 TP{rank}] sglang is using nccl==2.30.7",
     "[2026-11-29 11:55:12 TP{rank}] Load weight begin. avail mem=118.40 GB",
-    "[2026-11-29 11:57:40 TP{rank}] Multi-thread loading shards: {percent}% Completed | {done}/48 [02:28<03:10,  4.7s/it]",
+    "[2026-11-29 11:57:40 TP{rank}] Multi-thread loading shards: {percent}% Completed | {done}/48 [02:28<03:10]",
 )
 
 

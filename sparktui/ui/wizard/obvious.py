@@ -1,0 +1,68 @@
+"""What enter does now: the obvious next thing, decided from what is known and said before it is done. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from sparktui.errors import SparktuiError
+from sparktui.runs.view import RunView, StepState
+from sparktui.ui.wizard.rows import StepRow, next_row
+
+
+class Does(StrEnum):
+    ANSWER = "answer"
+    SHOW = "show"
+    RUN = "run"
+    TALK = "talk"
+    SETTINGS = "settings"
+    WAIT = "wait"
+
+
+@dataclass(frozen=True, slots=True)
+class Enter:
+    """Attributes:
+    word: for the key line, a word or two.
+    text: the same, whole, after `enter: `.
+    verb: the step it is about, empty for none.
+    """
+
+    does: Does
+    word: str
+    text: str
+    verb: str = ""
+
+
+def enter_does(
+    rows: Sequence[StepRow], run: RunView, *, starting: str, trouble: bool, where: Callable[[str], str]
+) -> Enter:
+    """Args:
+    trouble: the settings cannot be used.
+    where: the nodes that a step works on, such as `on head`.
+    """
+    if trouble:
+        return Enter(Does.SETTINGS, "settings", "open the settings")
+    if run.asked is not None and run.active:
+        step = run.asked.question.step
+        return Enter(Does.ANSWER, "answer", f"answer the question of {step}", step)
+    if run.active:
+        verb = run.current or (run.verbs[0] if run.verbs else "")
+        return Enter(Does.SHOW, "show it", f"show {verb}, which is running", verb)
+    if starting:
+        return Enter(Does.WAIT, "wait", f"{starting} is starting")
+    row = next_row(rows)
+    if row is None:
+        return Enter(Does.TALK, "talk to it", "how to talk to it; everything is done")
+    if row.state is StepState.UNKNOWN and isinstance(row.answer, SparktuiError):
+        node = row.answer.node or "a node"
+        return Enter(Does.RUN, "run doctor", f"run doctor: {node} could not be asked", "doctor")
+    again = " again" if row.state in (StepState.FAILED, StepState.CANCELLED) else ""
+    more = ""
+    if again and row.verb not in ("doctor", "smoke"):
+        more = "; it goes on from what is done"
+    elif row.state is StepState.CHECKING:
+        more = " (looking whether it is done)"
+    elif row.state is StepState.BLOCKED:
+        more = "; it is blocked until now"
+    return Enter(Does.RUN, f"run {row.verb}", f"run {row.verb}{again} {where(row.verb)}{more}", row.verb)

@@ -1,0 +1,451 @@
+"""What the middle of the wizard says about one step, as lines of text. Pure: values in, `Panel` out.
+
+Places are fixed: title and state, what the step does, then what needs a person first (error, blocked, findings),
+then progress, how it ended on each node, and the last lines of output.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from textual.content import Content
+
+from sparktui.errors import SparktuiError
+from sparktui.events import CommandShown, Finding, LogLine, NodeOutcome, Note, Outcome, Progress, State, Unit
+from sparktui.printing import amount_text, plain, seconds_text
+from sparktui.runs.view import StepState, StepView
+from sparktui.ui.wizard.rows import ASKED_ANEW, StepRow, moment
+from sparktui.ui.wizard.words import StepWords
+
+if TYPE_CHECKING:
+    from sparktui.steps.step import Command
+    from sparktui.ui.glyphs import Glyphs
+
+STATE_STYLES = {
+    StepState.DONE: "$success",
+    StepState.RUNNING: "$accent bold",
+    StepState.CHECKING: "$quiet",
+    StepState.TODO: "$quiet",
+    StepState.BLOCKED: "$warning",
+    StepState.CANCELLED: "$warning",
+    StepState.FAILED: "$error bold",
+    StepState.UNKNOWN: "$warning",
+}
+FINDING_STYLES = {
+    State.FAIL: "$error bold",
+    State.WARN: "$warning",
+    State.UNKNOWN: "$warning",
+    State.OK: "$success",
+    State.INFO: "$quiet",
+}
+OUTCOME_STYLES = {
+    Outcome.DONE: "$success",
+    Outcome.SKIPPED: "$success",
+    Outcome.FAILED: "$error bold",
+    Outcome.CANCELLED: "$warning",
+}
+ORDER = (State.FAIL, State.WARN, State.UNKNOWN, State.INFO, State.OK)
+FIRST = frozenset({State.FAIL, State.WARN, State.UNKNOWN})
+LAST_LINES = 8
+BESIDE_COLUMNS = 76
+"""From this width on a finding stands in columns, and a node's progress on one line."""
+
+
+@dataclass(frozen=True, slots=True)
+class Copyable:
+    """Something that a key copies. `what` names it in a few words; `line` is where it stands."""
+
+    what: str
+    text: str
+    line: int
+
+
+@dataclass(frozen=True, slots=True)
+class Panel:
+    lines: tuple[Content, ...] = ()
+    copyables: tuple[Copyable, ...] = ()
+
+    @property
+    def content(self) -> Content:
+        return Content("\n").join(self.lines)
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """How the panel is to be drawn.
+
+    Attributes:
+        focused: which copyable is pointed at; -1 for none.
+        unfolded: findings that are OK are shown one by one.
+        banner: such as SIMULATED.
+        short: few rows: what the step does gives way to what goes on.
+    """
+
+    width: int
+    now: float
+    focused: int = 0
+    unfolded: bool = False
+    banner: str = ""
+    short: bool = False
+
+
+class _Lines:
+    """Collects lines, wrapped to the width, and what can be copied from them."""
+
+    def __init__(self, width: int, glyphs: Glyphs, focused: int) -> None:
+        self.width, self.glyphs, self._focused = max(20, width), glyphs, focused
+        self.lines: list[Content] = []
+        self.copyables: list[Copyable] = []
+
+    def add(self, content: Content | str = "") -> None:
+        self.lines.append(content if isinstance(content, Content) else Content(content))
+
+    def text(self, text: str, style: str = "", *, indent: int = 0, first: str = "") -> None:
+        """Wrapped text; `first` begins the first line, the others are indented as far."""
+        begin = first or " " * indent
+        for number, line in enumerate(self._wrapped(text, len(begin))):
+            self.add(Content.assemble((begin if number == 0 else " " * len(begin)), (line, style)))
+
+    def _wrapped(self, text: str, taken: int) -> list[str]:
+        room = max(12, self.width - taken)
+        lines: list[str] = []
+        for part in text.split("\n"):
+            lines += textwrap.wrap(plain(part), room, break_long_words=True, break_on_hyphens=False) or [""]
+        return lines
+
+    def space(self) -> None:
+        if self.lines and self.lines[-1].plain:
+            self.add()
+
+    def point(self, what: str, text: str) -> str:
+        """The next line can be copied; the mark that stands before it."""
+        self.copyables.append(Copyable(what, text, len(self.lines)))
+        return self.glyphs.pointer if len(self.copyables) - 1 == self._focused else " "
+
+
+def panel_of(row: StepRow, words: StepWords, shown: Shown, glyphs: Glyphs) -> Panel:
+    """The step's state, findings, progress and output."""
+    lines = _Lines(shown.width, glyphs, shown.focused)
+    _heading(lines, row, words, shown)
+    _trouble(lines, row)
+    findings = findings_of(row)
+    _findings(lines, row, findings, shown.unfolded)
+    if row.ran is not None:
+        _progress(lines, row)
+        _outcomes(lines, row)
+        _output(lines, row.ran)
+    return Panel(tuple(lines.lines), tuple(lines.copyables))
+
+
+def commands_panel(
+    words: StepWords, commands: Sequence[Command] | SparktuiError | None, shown: Shown, glyphs: Glyphs
+) -> Panel:
+    """The exact commands, node by node; None while they are being made."""
+    lines = _Lines(shown.width, glyphs, shown.focused)
+    lines.add(Content.assemble((words.title, "bold"), ("  the exact commands", "$quiet")))
+    lines.space()
+    if commands is None:
+        lines.text("the nodes are asked what there is to do ...", "$quiet")
+    elif isinstance(commands, SparktuiError):
+        _error(lines, commands.node or "", commands.what, commands.fix)
+    elif not commands:
+        lines.text("nothing: this step would execute no command now", "$quiet")
+    else:
+        lines.text("y copies all, c the one that is pointed at, n the next; secrets are masked.", "$quiet")
+        for node in dict.fromkeys(each.node for each in commands):
+            lines.space()
+            lines.add(Content.styled(node, "bold"))
+            for command in (each for each in commands if each.node == node):
+                if command.why:
+                    lines.text(f"# {command.why}", "$quiet", indent=2)
+                mark = lines.point(f"command on {node}", command.text)
+                lines.text(command.text, "", first=f"{mark} ")
+    return Panel(tuple(lines.lines), tuple(lines.copyables))
+
+
+def all_commands(commands: Sequence[Command]) -> str:
+    """All of them as one text to copy: a comment line with the node before each."""
+    return "\n".join(f"# {each.node}{': ' + each.why if each.why else ''}\n{each.text}" for each in commands)
+
+
+def trouble_panel(trouble: str, env_file: str, shown: Shown, glyphs: Glyphs) -> Panel:
+    """Settings that cannot be used, whole: every problem with its line and its fix."""
+    lines = _Lines(shown.width, glyphs, shown.focused)
+    first, *more = trouble.split("\n")
+    lines.add(Content.styled("The settings cannot be used", "bold"))
+    lines.text(env_file, "$quiet")
+    lines.space()
+    mark = lines.point("what is wrong with the settings", trouble)
+    lines.text(first, "$error bold", first=f"{mark}{glyphs.failed} ")
+    for line in more:
+        lines.text(line.strip(), "" if line.strip().startswith("next:") else "$error", indent=3)
+    lines.space()
+    lines.text("Nothing was started and no node was asked. e opens the settings; c copies this.")
+    return Panel(tuple(lines.lines), tuple(lines.copyables))
+
+
+def state_mark(row: StepRow, glyphs: Glyphs) -> Content:
+    return Content.styled(f"{glyphs.of_step(row.state)} {row.state}", STATE_STYLES[row.state])
+
+
+def _heading(lines: _Lines, row: StepRow, words: StepWords, shown: Shown) -> None:
+    mark = state_mark(row, lines.glyphs)
+    gap = max(1, lines.width - len(words.title) - mark.cell_length)
+    lines.add(Content.assemble((words.title, "bold"), " " * gap, mark))
+    if not (shown.short and _busy(row)):
+        lines.text(words.what)
+        real = f"{shown.banner} here. On real Sparks: {words.real}" if shown.banner else words.real
+        lines.text(real, "$quiet")
+    lines.space()
+    state = _state_line(row, shown.now)
+    if state:
+        lines.text(state)
+
+
+def _busy(row: StepRow) -> bool:
+    """There is more to show than what the step is about."""
+    if row.state in (StepState.RUNNING, StepState.FAILED, StepState.BLOCKED, StepState.UNKNOWN):
+        return row.ran is not None or row.answer is not None
+    return any(each.state in FIRST for each in findings_of(row))
+
+
+def _state_line(row: StepRow, now: float) -> str:
+    """One sentence: what is known, and from whom."""
+    answer, ran = row.answer, row.ran
+    if row.state is StepState.RUNNING:
+        if ran is None:
+            return "the run is starting"
+        return f"running for {seconds_text(max(0.0, now - ran.started_at))}" if ran.started_at is not None else ""
+    if row.state is StepState.CHECKING:
+        return "the nodes are being asked"
+    if row.stale and row.ended_at is not None:
+        return f"last passed at {moment(row.ended_at, now)}; {row.stale}"
+    if row.verb in ASKED_ANEW and ran is not None and row.state is StepState.DONE and row.ended_at is not None:
+        took = f", in {seconds_text(ran.seconds)}" if ran.seconds is not None else ""
+        return f"last done at {moment(row.ended_at, now)}{took}"
+    if row.state is StepState.DONE:
+        if answer is not None and not isinstance(answer, SparktuiError):
+            return answer.summary
+        return ran.text if ran is not None and ran.text else ""
+    if row.state is StepState.TODO:
+        if answer is not None and not isinstance(answer, SparktuiError):
+            return answer.summary
+        return "not done yet"
+    if row.state is StepState.CANCELLED:
+        return "cancelled; what was done stays done, the next run goes on from there"
+    if row.state is StepState.UNKNOWN and answer is None:
+        return "not asked yet"
+    return ""
+
+
+def _trouble(lines: _Lines, row: StepRow) -> None:
+    """The one thing that stands in the way: the failure of a run, a node that does not answer, or a block."""
+    if isinstance(row.answer, SparktuiError):
+        _error(lines, row.answer.node or "", row.answer.what, row.answer.fix)
+    elif row.state is StepState.BLOCKED and row.answer is not None:
+        mark = lines.point("what blocks it", _copy_text("", row.answer.blocked, "", row.answer.fix))
+        lines.text(f"blocked: {row.answer.blocked}", "$warning", first=f"{mark}{lines.glyphs.blocked} ")
+        if row.answer.fix:
+            lines.text(f"next: {row.answer.fix}", indent=3)
+    elif row.state is StepState.FAILED and row.ran is not None:
+        _error(lines, row.ran.node, row.ran.text or "it did not finish", row.ran.fix)
+
+
+def _error(lines: _Lines, node: str, what: str, fix: str) -> None:
+    first = f"{node}: {what}" if node else what
+    mark = lines.point("the error and its next step", _copy_text(node, what, "", fix))
+    lines.text(first, "$error bold", first=f"{mark}{lines.glyphs.failed} ")
+    if fix:
+        lines.text(f"next: {fix}", indent=3)
+
+
+def findings_of(row: StepRow) -> tuple[Finding, ...]:
+    """The run's own findings while it is the newest; else what the nodes said."""
+    if row.answer is not None and not isinstance(row.answer, SparktuiError) and row.answer.findings:
+        return row.answer.findings
+    return row.ran.findings if row.ran is not None else ()
+
+
+def _findings(lines: _Lines, row: StepRow, findings: Sequence[Finding], unfolded: bool) -> None:
+    if not findings:
+        return
+    lines.space()
+    first = [each for each in findings if each.state in FIRST and not _said(each, row)]
+    rest = [each for each in findings if each.state not in FIRST]
+    for finding in _ordered(first):
+        _finding(lines, finding)
+    if not rest:
+        return
+    if unfolded:
+        for finding in _ordered(rest):
+            _finding(lines, finding)
+        return
+    good = sum(each.state is State.OK for each in rest)
+    info = len(rest) - good
+    count = f"{good} OK" if good else ""
+    count += f"{', ' if good and info else ''}{info} for information" if info else ""
+    nodes = len({each.node for each in rest})
+    where = f" on {nodes} nodes" if nodes > 1 else f" on {rest[0].node}"
+    lines.add(Content.assemble(" ", (f"{lines.glyphs.done} ", "$success"), count, where, ("   o shows them", "$quiet")))
+
+
+def _said(finding: Finding, row: StepRow) -> bool:
+    """The error above is this finding."""
+    ran = row.ran
+    failed = row.state is StepState.FAILED and ran is not None
+    return failed and ran is not None and finding.node == ran.node and ran.text.startswith(finding.what)
+
+
+def _ordered(findings: Iterable[Finding]) -> list[Finding]:
+    """Worst first, then as they came: the order of the nodes."""
+    return sorted(findings, key=lambda each: ORDER.index(each.state))
+
+
+def _finding(lines: _Lines, finding: Finding) -> None:
+    style = FINDING_STYLES[finding.state]
+    mark = lines.point(f"{finding.check} on {finding.node}", finding_text(finding))
+    state = f"{lines.glyphs.of_finding(finding.state)} {finding.state}"
+    if lines.width >= BESIDE_COLUMNS:
+        state, indent = f"{state:<10}", 20
+        head = Content.assemble(mark, (state, style), (f"{finding.node:<8}", "bold"), " ")
+        _hanging(lines, head, finding.what, indent)
+    else:
+        indent = 3
+        head = Content.assemble(mark, (state, style), " ", (f"{finding.node}:", "bold"), " ")
+        _hanging(lines, head, finding.what, indent)
+    if finding.cause:
+        lines.text(finding.cause, "$quiet", indent=indent)
+    if finding.fix and finding.state in FIRST:
+        lines.text(f"next: {finding.fix}", indent=indent)
+
+
+def _hanging(lines: _Lines, head: Content, text: str, indent: int) -> None:
+    """`head`, then the text behind it; what does not fit goes on below, indented."""
+    room = max(12, lines.width - head.cell_length)
+    words = plain(text)
+    first = (textwrap.wrap(words, room, break_on_hyphens=False) or [""])[0]
+    lines.add(Content.assemble(head, first))
+    rest = words[len(first) :].strip()
+    if rest:
+        lines.text(rest, indent=indent)
+
+
+def finding_text(finding: Finding) -> str:
+    """To copy: one finding with its cause and next step."""
+    return f"{finding.state} {finding.check} " + _copy_text(finding.node, finding.what, finding.cause, finding.fix)
+
+
+def _copy_text(node: str, what: str, cause: str, fix: str) -> str:
+    lines = [f"{node}: {what}" if node else what]
+    lines += [f"cause: {cause}"] if cause else []
+    lines += [f"next: {fix}"] if fix else []
+    return "\n".join(lines)
+
+
+def _progress(lines: _Lines, row: StepRow) -> None:
+    step = row.ran
+    if step is None or not step.progress or row.state not in (StepState.RUNNING, StepState.FAILED, StepState.CANCELLED):
+        return
+    lines.space()
+    running = row.state is StepState.RUNNING
+    names = max(len(each.node) for each in step.progress)
+    for each in step.progress:
+        _progress_rows(lines, each, names, running)
+
+
+def _progress_rows(lines: _Lines, each: Progress, names: int, running: bool) -> None:
+    share = None
+    if each.amount is not None and each.total:
+        share = max(0.0, min(1.0, each.amount / each.total))
+    left = f"{seconds_text(each.seconds_left)} left" if running and each.seconds_left is not None else ""
+    rate = f"{amount_text(each.rate_per_second, each.unit)}/s" if running and each.rate_per_second is not None else ""
+    percent = f"{100 * share:3.0f} %" if share is not None else "  ?  "
+    phase = plain(each.phase)
+    head = f"  {each.node:<{names}} "
+    if lines.width >= BESIDE_COLUMNS:
+        beside, below = [percent, _amount(each), rate, left, phase], ""
+    elif each.unit is Unit.PHASES:
+        beside, below = [percent, phase], ""
+    else:
+        beside, below = [percent, left], _fitting([_amount(each), phase, rate], lines.width - len(head))
+    tail = "  ".join(filter(None, beside))
+    bar = bar_of(share, max(8, min(24, lines.width - len(head) - len(tail) - 2)), lines.glyphs, running)
+    lines.add(Content.assemble((head, "bold"), bar, " ", tail).truncate(lines.width, ellipsis=True))
+    if below:
+        under = Content.styled(f"{' ' * len(head)}{below}", "$quiet")
+        lines.add(under.truncate(lines.width, ellipsis=True))
+
+
+def _fitting(parts: Sequence[str], width: int) -> str:
+    """As many of the parts as fit whole, first ones first."""
+    text = ""
+    for part in filter(None, parts):
+        longer = f"{text}  {part}" if text else part
+        if len(longer) <= width:
+            text = longer
+    return text
+
+
+def _amount(each: Progress) -> str:
+    if each.amount is None:
+        return ""
+    if each.unit is Unit.PHASES:
+        return f"phase {each.amount:.0f} of {each.total:.0f}" if each.total else ""
+    if not each.total:
+        return amount_text(each.amount, each.unit)
+    return f"{_without_unit(each.amount, each.total, each.unit)} of {amount_text(each.total, each.unit)}"
+
+
+def _without_unit(amount: float, total: float, unit: Unit) -> str:
+    """`12.4` of `65.0 GiB`: the unit stands once where it is the same."""
+    text, whole = amount_text(amount, unit), amount_text(total, unit)
+    return text.partition(" ")[0] if text.partition(" ")[2] == whole.partition(" ")[2] else text
+
+
+def bar_of(share: float | None, width: int, glyphs: Glyphs, running: bool) -> Content:
+    """Filled as far as `share`; dots where that is unknown."""
+    style = "$accent" if running else "$quiet"
+    if share is None:
+        return Content.styled(glyphs.info * width, "$quiet")
+    full = round(share * width)
+    return Content.assemble((glyphs.full * full, style), (glyphs.light * (width - full), "$free"))
+
+
+def _outcomes(lines: _Lines, row: StepRow) -> None:
+    step = row.ran
+    if step is None or not step.outcomes:
+        return
+    lines.space()
+    for each in step.outcomes:
+        _outcome(lines, each)
+
+
+def _outcome(lines: _Lines, each: NodeOutcome) -> None:
+    glyph = lines.glyphs.failed if each.outcome is Outcome.FAILED else lines.glyphs.done
+    state = (f" {glyph} {each.outcome:<8}", OUTCOME_STYLES[each.outcome])
+    _hanging(lines, Content.assemble(state, (f"{each.node:<8}", "bold"), " "), each.text, 20)
+
+
+def _output(lines: _Lines, step: StepView) -> None:
+    if not step.output:
+        return
+    lines.space()
+    running = step.state is StepState.RUNNING
+    lines.add(Content.styled("last lines" if running else "last lines of that run", "$quiet"))
+    for each in step.output[-LAST_LINES:]:
+        lines.add(_output_line(each).truncate(lines.width, ellipsis=True))
+
+
+def _output_line(each: Note | LogLine | CommandShown) -> Content:
+    node = (f"{each.node:<8} ", "$quiet")
+    match each:
+        case CommandShown():
+            return Content.assemble(node, ("$ ", "$accent"), plain(each.command))
+        case Note() if each.state in FIRST:
+            return Content.assemble(node, (f"{each.state}: {plain(each.text)}", FINDING_STYLES[each.state]))
+        case Note():
+            return Content.assemble(node, plain(each.text))
+    return Content.assemble(node, (plain(each.text), "$quiet"))
