@@ -62,9 +62,14 @@ class _Kept:
 
 @dataclass(frozen=True, slots=True)
 class AlarmBook:
-    """The alarms and what they need to be remembered for; a new book for each picture."""
+    """The alarms and what they need to be remembered for; a new book for each picture.
+
+    Attributes:
+        planned: node name and cage of every planned cable's end; empty where nobody has said.
+    """
 
     limits: Limits = Limits()
+    planned: frozenset[tuple[str, str]] = frozenset()
     kept: Mapping[str, _Kept] = field(default_factory=dict)
     before: ClusterSnapshot | None = None
 
@@ -79,12 +84,46 @@ class AlarmBook:
         stale = {node.node for node in snapshot.nodes if node.freshness is Freshness.STALE}
         # A node that is late says nothing new: what was true of it stays, so that nothing flaps.
         kept = {id: old for id, old in self.kept.items() if old.alarm.node in stale}
-        for rule in _rules(self.before, snapshot, self.limits):
-            old = self.kept.get(rule.alarm.id)
-            new = _next(rule, old, snapshot.at)
+        for rule in self._rules(snapshot):
+            new = _next(rule, self.kept.get(rule.alarm.id), snapshot.at)
             if new is not None:
                 kept[rule.alarm.id] = new
-        return AlarmBook(self.limits, kept, snapshot)
+        return AlarmBook(self.limits, self.planned, kept, snapshot)
+
+    def _rules(self, now: ClusterSnapshot) -> Iterator[Rule]:
+        for node in now.nodes:
+            yield from _presence(node)
+            if node.freshness is Freshness.LIVE:
+                old = self.before.node(node.node) if self.before else None
+                yield from _memory(node, self.limits)
+                yield from _errors(node, old, self.limits)
+                yield from self._links(node, old)
+                yield from _gpu(node, self.limits)
+        yield from _endpoint(now)
+
+    def _links(self, node: NodeSample, old: NodeSample | None) -> Iterator[Rule]:
+        """A link that was up and went, a planned one that never came, half a cable (U41: not an empty socket)."""
+        by_cage: dict[str, list[PortReading]] = {}
+        for port in node.ports or ():
+            by_cage.setdefault(port.cage or port.device, []).append(port)
+        for cage, ports in by_cage.items():
+            up, down = [port for port in ports if port.active], [port for port in ports if port.active is False]
+            text = f"port {cage.removeprefix('p')}"
+            half = f"{text}: {down[0].device} is down while {up[0].device} is up: half speed" if up and down else ""
+            yield Rule(
+                Alarm(f"half.{node.node}.{cage}", node.node, False, half, "ip -br link there; bring the other half up"),
+                bool(up and down),
+                not (up and down),
+                after_seconds=3.0,
+            )
+            had = any(port.active and (port.cage or port.device) == cage for port in (old.ports if old else None) or ())
+            gone, name = bool(down) and not up, f"{node.node}.{cage}"
+            fix = "reseat the cable at both ends; did the other Spark restart? ip -br link"
+            went = Alarm(f"link.{name}", node.node, True, f"{text}: the link went down", fix)
+            yield Rule(went, gone and had, bool(up))
+            never = gone and not had and went.id not in self.kept and (node.node, cage) in self.planned
+            what = f"{text}: no link, and the plan has a cable here"
+            yield Rule(Alarm(f"nolink.{name}", node.node, False, what, fix), never, not never, after_seconds=3.0)
 
 
 def _next(rule: Rule, old: _Kept | None, at: float) -> _Kept | None:
@@ -97,17 +136,6 @@ def _next(rule: Rule, old: _Kept | None, at: float) -> _Kept | None:
     if not rule.clear:
         return replace(old, alarm=replace(rule.alarm, since=old.since), seen_at=at)
     return old if at - old.seen_at < rule.hold_seconds else None
-
-
-def _rules(before: ClusterSnapshot | None, now: ClusterSnapshot, limits: Limits) -> Iterator[Rule]:
-    for node in now.nodes:
-        yield from _presence(node)
-        if node.freshness is Freshness.LIVE:
-            old = before.node(node.node) if before else None
-            yield from _memory(node, limits)
-            yield from _links(node, old, limits)
-            yield from _gpu(node, limits)
-    yield from _endpoint(now)
 
 
 def _presence(node: NodeSample) -> Iterator[Rule]:
@@ -172,11 +200,8 @@ def _memory(node: NodeSample, limits: Limits) -> Iterator[Rule]:
         )
 
 
-def _links(node: NodeSample, old: NodeSample | None, limits: Limits) -> Iterator[Rule]:
-    """A link that was up since the watch began and went, one half of a cable, growing errors (U41: not the unused)."""
-    by_cage: dict[str, list[PortReading]] = {}
+def _errors(node: NodeSample, old: NodeSample | None, limits: Limits) -> Iterator[Rule]:
     for port in node.ports or ():
-        by_cage.setdefault(port.cage or port.device, []).append(port)
         was = next((each for each in (old.ports if old else None) or () if each.device == port.device), None)
         grew = was is not None and port.errors is not None and was.errors is not None and port.errors > was.errors
         names = ", ".join(port.growing)
@@ -191,29 +216,6 @@ def _links(node: NodeSample, old: NodeSample | None, limits: Limits) -> Iterator
             grew,
             not grew,
             hold_seconds=limits.errors_hold_seconds,
-        )
-    for cage, ports in by_cage.items():
-        up, down = [p for p in ports if p.active], [p for p in ports if p.active is False]
-        text = f"port {cage.removeprefix('p')}"
-        half = f"{text}: {down[0].device} is down while {up[0].device} is up: half speed" if up and down else ""
-        yield Rule(
-            Alarm(f"half.{node.node}.{cage}", node.node, False, half, "ip -br link there; bring the other half up"),
-            bool(up and down),
-            not (up and down),
-            after_seconds=3.0,
-        )
-        had = [p.device for p in (old.ports if old else None) or () if (p.cage or p.device) == cage and p.active]
-        went = bool(down) and not up
-        yield Rule(
-            Alarm(
-                f"link.{node.node}.{cage}",
-                node.node,
-                True,
-                f"{text}: the link went down",
-                "reseat the cable at both ends; did the other Spark restart? ip -br link",
-            ),
-            went and bool(had),
-            bool(up),
         )
 
 

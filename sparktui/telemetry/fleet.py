@@ -34,6 +34,7 @@ class Fleet:
         gpu: follow nvidia-smi as well (its cost is its own).
         serving: the endpoint's follower; None watches no endpoint.
         limits: what an alarm is; its floor is shown in each node's memory.
+        planned: node name and cage (`p0`) of every planned cable's end.
     """
 
     def __init__(
@@ -45,11 +46,12 @@ class Fleet:
         gpu: bool = True,
         serving: ServingSource | None = None,
         limits: Limits | None = None,
+        planned: frozenset[tuple[str, str]] = frozenset(),
         interval_seconds: float = 1.0,
     ) -> None:
         limits = limits or Limits()
         self._clock, self._serving, self._interval = clock, serving, interval_seconds
-        self._book = AlarmBook(limits)
+        self._book = AlarmBook(limits, planned)
         self._followers = tuple(
             NodeFollower(
                 link,

@@ -6,7 +6,9 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from sparktui.cluster.fabric import fabric_plan
 from sparktui.engine.endpoint import local_url
+from sparktui.engine.environment import uses_rdma
 from sparktui.engine.folders import NodeFolders, node_folders
 from sparktui.telemetry.fleet import Fleet
 from sparktui.telemetry.serving import Endpoint
@@ -19,6 +21,15 @@ if TYPE_CHECKING:
 def watched_folders(folders: NodeFolders) -> tuple[str, ...]:
     """Whose file systems' free space is shown: packed rows, and the checkpoint where it is a folder of the node's."""
     return (folders.engram,) if folders.model_is_volume else (folders.engram, folders.model)
+
+
+def planned_ends(settings: Settings) -> frozenset[tuple[str, str]]:
+    """Node name and cage of every end of a cable that should be there; none where the engine uses no RDMA."""
+    if not uses_rdma(settings):
+        return frozenset()
+    names = [node.name for node in settings.nodes]
+    plan = fabric_plan(settings.profile.fabric, names, settings.rdma_devices)
+    return frozenset((names[end.rank], end.cage) for end in plan.ends)
 
 
 def endpoint_of(settings: Settings, *, clock: Callable[[], float] = time.monotonic) -> Endpoint:
@@ -37,4 +48,4 @@ def fleet_of(
     """All nodes of `links`; with the endpoint where it is given."""
     by_name = {link.node.name: link.node for link in links}
     folders = {name: watched_folders(node_folders(settings, node)) for name, node in by_name.items()}
-    return Fleet(links, clock=clock, folders=folders, gpu=gpu, serving=endpoint)
+    return Fleet(links, clock=clock, folders=folders, gpu=gpu, serving=endpoint, planned=planned_ends(settings))

@@ -73,6 +73,6 @@ def lost(node: str) -> NodeUnreachable:
 async def until(fleet: Fleet, holds: Callable[[ClusterSnapshot], bool], seconds: float = 5.0) -> ClusterSnapshot:
     """The first picture of a running fleet for which this holds."""
     async with asyncio.timeout(seconds):
-        while not holds(snapshot := fleet.snapshot()):
+        while not holds(snapshot := fleet.snapshot()):  # noqa: ASYNC110 - the fleet has no event for this
             await asyncio.sleep(0.01)
     return snapshot
