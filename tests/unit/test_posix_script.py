@@ -159,12 +159,15 @@ async def test_a_follower_says_that_it_is_there_until_it_leaves(monkeypatch: pyt
     open_end.feed_data(begin_of(marker) + b"one\n")
     lines = follow(stdin, open_end, Chunks(b"", 1), marker, node="w", what="x", ended="lost")
     assert await anext(lines) == "one"
-    while len(stdin.getvalue()) < 3:
+    for _ in range(2_000):
         await asyncio.sleep(0.005)
+        if len(stdin.getvalue()) >= 3:
+            break
     await lines.aclose()  # type: ignore[attr-defined]
     said = stdin.getvalue()
     await asyncio.sleep(0.05)
     assert stdin.getvalue() == said == b"\n" * len(said)
+    assert len(said) >= 3
 
 
 def test_heartbeats_keep_a_stream_going(monkeypatch: pytest.MonkeyPatch) -> None:
