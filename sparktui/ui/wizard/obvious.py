@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from sparktui.errors import SparktuiError
-from sparktui.runs.view import RunView, StepState
+from sparktui.runs.view import Asked, RunView, StepState
 from sparktui.ui.wizard.rows import StepRow, next_row
 
 
@@ -35,19 +35,29 @@ class Enter:
 
 
 def enter_does(
-    rows: Sequence[StepRow], run: RunView, *, starting: str, trouble: bool, where: Callable[[str], str]
+    rows: Sequence[StepRow],
+    run: RunView,
+    *,
+    waiting: Asked | None,
+    selected: str,
+    starting: str,
+    trouble: bool,
+    where: Callable[[str], str],
 ) -> Enter:
     """Args:
+    waiting: the run's question that nobody has answered yet.
     trouble: the settings cannot be used.
     where: the nodes that a step works on, such as `on head`.
     """
     if trouble:
         return Enter(Does.SETTINGS, "settings", "open the settings")
-    if run.asked is not None and run.active:
-        step = run.asked.question.step
+    if waiting is not None:
+        step = waiting.question.step
         return Enter(Does.ANSWER, "answer", f"answer the question of {step}", step)
     if run.active:
         verb = run.current or (run.verbs[0] if run.verbs else "")
+        if verb == selected:
+            return Enter(Does.WAIT, "nothing", f"nothing to press: {verb} goes on by itself, also after q")
         return Enter(Does.SHOW, "show it", f"show {verb}, which is running", verb)
     if starting:
         return Enter(Does.WAIT, "wait", f"{starting} is starting")

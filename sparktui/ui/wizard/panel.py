@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from textual.content import Content
 
 from sparktui.errors import SparktuiError
-from sparktui.events import CommandShown, Finding, LogLine, NodeOutcome, Note, Outcome, Progress, State, Unit
-from sparktui.printing import amount_text, plain, seconds_text
+from sparktui.events import CommandShown, Finding, LogLine, NodeOutcome, Note, Outcome, State
+from sparktui.printing import plain, seconds_text
 from sparktui.runs.view import StepState, StepView
+from sparktui.ui.wizard.lines import BESIDE_COLUMNS, Lines, Panel, Shown
+from sparktui.ui.wizard.progress_rows import progress_rows
 from sparktui.ui.wizard.rows import ASKED_ANEW, StepRow, moment
 from sparktui.ui.wizard.words import StepWords
 
@@ -50,91 +51,17 @@ OUTCOME_STYLES = {
 ORDER = (State.FAIL, State.WARN, State.UNKNOWN, State.INFO, State.OK)
 FIRST = frozenset({State.FAIL, State.WARN, State.UNKNOWN})
 LAST_LINES = 8
-BESIDE_COLUMNS = 76
-"""From this width on a finding stands in columns, and a node's progress on one line."""
-
-
-@dataclass(frozen=True, slots=True)
-class Copyable:
-    """Something that a key copies. `what` names it in a few words; `line` is where it stands."""
-
-    what: str
-    text: str
-    line: int
-
-
-@dataclass(frozen=True, slots=True)
-class Panel:
-    lines: tuple[Content, ...] = ()
-    copyables: tuple[Copyable, ...] = ()
-
-    @property
-    def content(self) -> Content:
-        return Content("\n").join(self.lines)
-
-
-@dataclass(frozen=True, slots=True)
-class Shown:
-    """How the panel is to be drawn.
-
-    Attributes:
-        focused: which copyable is pointed at; -1 for none.
-        unfolded: findings that are OK are shown one by one.
-        banner: such as SIMULATED.
-        short: few rows: what the step does gives way to what goes on.
-    """
-
-    width: int
-    now: float
-    focused: int = 0
-    unfolded: bool = False
-    banner: str = ""
-    short: bool = False
-
-
-class _Lines:
-    """Collects lines, wrapped to the width, and what can be copied from them."""
-
-    def __init__(self, width: int, glyphs: Glyphs, focused: int) -> None:
-        self.width, self.glyphs, self._focused = max(20, width), glyphs, focused
-        self.lines: list[Content] = []
-        self.copyables: list[Copyable] = []
-
-    def add(self, content: Content | str = "") -> None:
-        self.lines.append(content if isinstance(content, Content) else Content(content))
-
-    def text(self, text: str, style: str = "", *, indent: int = 0, first: str = "") -> None:
-        """Wrapped text; `first` begins the first line, the others are indented as far."""
-        begin = first or " " * indent
-        for number, line in enumerate(self._wrapped(text, len(begin))):
-            self.add(Content.assemble((begin if number == 0 else " " * len(begin)), (line, style)))
-
-    def _wrapped(self, text: str, taken: int) -> list[str]:
-        room = max(12, self.width - taken)
-        lines: list[str] = []
-        for part in text.split("\n"):
-            lines += textwrap.wrap(plain(part), room, break_long_words=True, break_on_hyphens=False) or [""]
-        return lines
-
-    def space(self) -> None:
-        if self.lines and self.lines[-1].plain:
-            self.add()
-
-    def point(self, what: str, text: str) -> str:
-        """The next line can be copied; the mark that stands before it."""
-        self.copyables.append(Copyable(what, text, len(self.lines)))
-        return self.glyphs.pointer if len(self.copyables) - 1 == self._focused else " "
 
 
 def panel_of(row: StepRow, words: StepWords, shown: Shown, glyphs: Glyphs) -> Panel:
     """The step's state, findings, progress and output."""
-    lines = _Lines(shown.width, glyphs, shown.focused)
+    lines = Lines(shown.width, glyphs, shown.focused)
     _heading(lines, row, words, shown)
     _trouble(lines, row)
     findings = findings_of(row)
     _findings(lines, row, findings, shown.unfolded)
     if row.ran is not None:
-        _progress(lines, row)
+        progress_rows(lines, row)
         _outcomes(lines, row)
         _output(lines, row.ran)
     return Panel(tuple(lines.lines), tuple(lines.copyables))
@@ -144,7 +71,7 @@ def commands_panel(
     words: StepWords, commands: Sequence[Command] | SparktuiError | None, shown: Shown, glyphs: Glyphs
 ) -> Panel:
     """The exact commands, node by node; None while they are being made."""
-    lines = _Lines(shown.width, glyphs, shown.focused)
+    lines = Lines(shown.width, glyphs, shown.focused)
     lines.add(Content.assemble((words.title, "bold"), ("  the exact commands", "$quiet")))
     lines.space()
     if commands is None:
@@ -173,7 +100,7 @@ def all_commands(commands: Sequence[Command]) -> str:
 
 def trouble_panel(trouble: str, env_file: str, shown: Shown, glyphs: Glyphs) -> Panel:
     """Settings that cannot be used, whole: every problem with its line and its fix."""
-    lines = _Lines(shown.width, glyphs, shown.focused)
+    lines = Lines(shown.width, glyphs, shown.focused)
     first, *more = trouble.split("\n")
     lines.add(Content.styled("The settings cannot be used", "bold"))
     lines.text(env_file, "$quiet")
@@ -191,7 +118,7 @@ def state_mark(row: StepRow, glyphs: Glyphs) -> Content:
     return Content.styled(f"{glyphs.of_step(row.state)} {row.state}", STATE_STYLES[row.state])
 
 
-def _heading(lines: _Lines, row: StepRow, words: StepWords, shown: Shown) -> None:
+def _heading(lines: Lines, row: StepRow, words: StepWords, shown: Shown) -> None:
     mark = state_mark(row, lines.glyphs)
     gap = max(1, lines.width - len(words.title) - mark.cell_length)
     lines.add(Content.assemble((words.title, "bold"), " " * gap, mark))
@@ -241,7 +168,7 @@ def _state_line(row: StepRow, now: float) -> str:
     return ""
 
 
-def _trouble(lines: _Lines, row: StepRow) -> None:
+def _trouble(lines: Lines, row: StepRow) -> None:
     """The one thing that stands in the way: the failure of a run, a node that does not answer, or a block."""
     if isinstance(row.answer, SparktuiError):
         _error(lines, row.answer.node or "", row.answer.what, row.answer.fix)
@@ -254,7 +181,7 @@ def _trouble(lines: _Lines, row: StepRow) -> None:
         _error(lines, row.ran.node, row.ran.text or "it did not finish", row.ran.fix)
 
 
-def _error(lines: _Lines, node: str, what: str, fix: str) -> None:
+def _error(lines: Lines, node: str, what: str, fix: str) -> None:
     first = f"{node}: {what}" if node else what
     mark = lines.point("the error and its next step", _copy_text(node, what, "", fix))
     lines.text(first, "$error bold", first=f"{mark}{lines.glyphs.failed} ")
@@ -269,7 +196,7 @@ def findings_of(row: StepRow) -> tuple[Finding, ...]:
     return row.ran.findings if row.ran is not None else ()
 
 
-def _findings(lines: _Lines, row: StepRow, findings: Sequence[Finding], unfolded: bool) -> None:
+def _findings(lines: Lines, row: StepRow, findings: Sequence[Finding], unfolded: bool) -> None:
     if not findings:
         return
     lines.space()
@@ -304,7 +231,7 @@ def _ordered(findings: Iterable[Finding]) -> list[Finding]:
     return sorted(findings, key=lambda each: ORDER.index(each.state))
 
 
-def _finding(lines: _Lines, finding: Finding) -> None:
+def _finding(lines: Lines, finding: Finding) -> None:
     style = FINDING_STYLES[finding.state]
     mark = lines.point(f"{finding.check} on {finding.node}", finding_text(finding))
     state = f"{lines.glyphs.of_finding(finding.state)} {finding.state}"
@@ -322,7 +249,7 @@ def _finding(lines: _Lines, finding: Finding) -> None:
         lines.text(f"next: {finding.fix}", indent=indent)
 
 
-def _hanging(lines: _Lines, head: Content, text: str, indent: int) -> None:
+def _hanging(lines: Lines, head: Content, text: str, indent: int) -> None:
     """`head`, then the text behind it; what does not fit goes on below, indented."""
     room = max(12, lines.width - head.cell_length)
     words = plain(text)
@@ -345,76 +272,7 @@ def _copy_text(node: str, what: str, cause: str, fix: str) -> str:
     return "\n".join(lines)
 
 
-def _progress(lines: _Lines, row: StepRow) -> None:
-    step = row.ran
-    if step is None or not step.progress or row.state not in (StepState.RUNNING, StepState.FAILED, StepState.CANCELLED):
-        return
-    lines.space()
-    running = row.state is StepState.RUNNING
-    names = max(len(each.node) for each in step.progress)
-    for each in step.progress:
-        _progress_rows(lines, each, names, running)
-
-
-def _progress_rows(lines: _Lines, each: Progress, names: int, running: bool) -> None:
-    share = None
-    if each.amount is not None and each.total:
-        share = max(0.0, min(1.0, each.amount / each.total))
-    left = f"{seconds_text(each.seconds_left)} left" if running and each.seconds_left is not None else ""
-    rate = f"{amount_text(each.rate_per_second, each.unit)}/s" if running and each.rate_per_second is not None else ""
-    percent = f"{100 * share:3.0f} %" if share is not None else "  ?  "
-    phase = plain(each.phase)
-    head = f"  {each.node:<{names}} "
-    if lines.width >= BESIDE_COLUMNS:
-        beside, below = [percent, _amount(each), rate, left, phase], ""
-    elif each.unit is Unit.PHASES:
-        beside, below = [percent, phase], ""
-    else:
-        beside, below = [percent, left], _fitting([_amount(each), phase, rate], lines.width - len(head))
-    tail = "  ".join(filter(None, beside))
-    bar = bar_of(share, max(8, min(24, lines.width - len(head) - len(tail) - 2)), lines.glyphs, running)
-    lines.add(Content.assemble((head, "bold"), bar, " ", tail).truncate(lines.width, ellipsis=True))
-    if below:
-        under = Content.styled(f"{' ' * len(head)}{below}", "$quiet")
-        lines.add(under.truncate(lines.width, ellipsis=True))
-
-
-def _fitting(parts: Sequence[str], width: int) -> str:
-    """As many of the parts as fit whole, first ones first."""
-    text = ""
-    for part in filter(None, parts):
-        longer = f"{text}  {part}" if text else part
-        if len(longer) <= width:
-            text = longer
-    return text
-
-
-def _amount(each: Progress) -> str:
-    if each.amount is None:
-        return ""
-    if each.unit is Unit.PHASES:
-        return f"phase {each.amount:.0f} of {each.total:.0f}" if each.total else ""
-    if not each.total:
-        return amount_text(each.amount, each.unit)
-    return f"{_without_unit(each.amount, each.total, each.unit)} of {amount_text(each.total, each.unit)}"
-
-
-def _without_unit(amount: float, total: float, unit: Unit) -> str:
-    """`12.4` of `65.0 GiB`: the unit stands once where it is the same."""
-    text, whole = amount_text(amount, unit), amount_text(total, unit)
-    return text.partition(" ")[0] if text.partition(" ")[2] == whole.partition(" ")[2] else text
-
-
-def bar_of(share: float | None, width: int, glyphs: Glyphs, running: bool) -> Content:
-    """Filled as far as `share`; dots where that is unknown."""
-    style = "$accent" if running else "$quiet"
-    if share is None:
-        return Content.styled(glyphs.info * width, "$quiet")
-    full = round(share * width)
-    return Content.assemble((glyphs.full * full, style), (glyphs.light * (width - full), "$free"))
-
-
-def _outcomes(lines: _Lines, row: StepRow) -> None:
+def _outcomes(lines: Lines, row: StepRow) -> None:
     step = row.ran
     if step is None or not step.outcomes:
         return
@@ -423,13 +281,13 @@ def _outcomes(lines: _Lines, row: StepRow) -> None:
         _outcome(lines, each)
 
 
-def _outcome(lines: _Lines, each: NodeOutcome) -> None:
+def _outcome(lines: Lines, each: NodeOutcome) -> None:
     glyph = lines.glyphs.failed if each.outcome is Outcome.FAILED else lines.glyphs.done
     state = (f" {glyph} {each.outcome:<8}", OUTCOME_STYLES[each.outcome])
     _hanging(lines, Content.assemble(state, (f"{each.node:<8}", "bold"), " "), each.text, 20)
 
 
-def _output(lines: _Lines, step: StepView) -> None:
+def _output(lines: Lines, step: StepView) -> None:
     if not step.output:
         return
     lines.space()

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from textual import work
 from textual.binding import Binding, BindingType
@@ -18,19 +17,15 @@ from sparktui.cluster.fabric import FabricPlan, fabric_plan
 from sparktui.errors import SparktuiError
 from sparktui.runs.view import StepState
 from sparktui.steps.step import Command
-from sparktui.ui.frame import FrameScreen
 from sparktui.ui.messages import Copied, StepRequested
-from sparktui.ui.widgets.question_card import QuestionCard
+from sparktui.ui.wizard.lines import Panel, Shown
 from sparktui.ui.wizard.obvious import Does, Enter, enter_does
-from sparktui.ui.wizard.panel import Panel, Shown, all_commands, commands_panel, panel_of, trouble_panel
+from sparktui.ui.wizard.panel import all_commands, commands_panel, panel_of, trouble_panel
 from sparktui.ui.wizard.panes import ROWS_A_PANE, LivePanes
 from sparktui.ui.wizard.rail import Rail
 from sparktui.ui.wizard.rows import Known, StepRow, next_row, rail
-from sparktui.ui.wizard.words import StepWords, disruption, words_of
-
-if TYPE_CHECKING:
-    from sparktui.runs.view import Asked
-    from sparktui.ui.app import SparkApp
+from sparktui.ui.wizard.run_actions import RunActions
+from sparktui.ui.wizard.words import StepWords, words_of
 
 BESIDE_COLUMNS = 120
 """From this width on the live panes stand beside the step; below they are a strip under it."""
@@ -39,7 +34,7 @@ KEY_ORDER = ("enter", "?", "q", "^x", "a", "x", "m", "l", "s", "r", "c", "t", "e
 """Which keys keep their place on a narrow key line."""
 
 
-class WizardScreen(FrameScreen):
+class WizardScreen(RunActions):
     name_shown: ClassVar[str] = "wizard"
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding(
@@ -84,11 +79,9 @@ class WizardScreen(FrameScreen):
         self.shows_commands = False
         self.panel = Panel()
         self.pane_chosen = False
-        self._asked_about: tuple[str, int] | None = None
+        self._enter_shown: Enter | None = None
         self._seen_running = ""
         """The run that this screen saw going on."""
-        self._question_open = False
-        self._question: Asked | None = None
 
     def body(self) -> Iterable[Widget]:
         with Horizontal(id="wizard"):
@@ -124,6 +117,8 @@ class WizardScreen(FrameScreen):
         return enter_does(
             self.rows,
             self.app.run_view,
+            waiting=self.waiting,
+            selected=self.selected,
             starting=self.app.starting,
             trouble=bool(self.app.trouble),
             where=lambda verb: words_of(verb, settings).where,
@@ -160,7 +155,7 @@ class WizardScreen(FrameScreen):
         self._show_step()
         self._show_panes(wide)
         self._show_enter()
-        self._open_question()
+        self.open_question()
 
     def _select_by_itself(self) -> None:
         """The step that runs; else where the last run stopped; else the first that is not done."""
@@ -243,7 +238,7 @@ class WizardScreen(FrameScreen):
         run = self.app.run_view
         left = sum(row.state is not StepState.DONE for row in self.rows)
         more = Content("")
-        if run.asked is not None and run.active:
+        if self.waiting is not None:
             more = Content.styled("   a question waits", "$warning bold")
         elif run.active and run.current != self.selected:
             more = Content.styled(f"   {run.current} is running", "$quiet")
@@ -252,6 +247,9 @@ class WizardScreen(FrameScreen):
         if line.cell_length + more.cell_length <= width:
             line = Content.assemble(line, more)
         self.query_one("#enter-line", Static).update(line)
+        if enter != self._enter_shown:
+            self._enter_shown = enter
+            self.show_frame()
 
     def keys_shown(self) -> list[tuple[str, str]]:
         """What enter does in words; where not all fit, those that matter most, in their usual order."""
@@ -375,7 +373,7 @@ class WizardScreen(FrameScreen):
             case Does.SETTINGS:
                 self.app.action_settings()
             case Does.ANSWER:
-                self._ask_again()
+                self.ask_again()
             case Does.SHOW:
                 self.following = True
                 self._select(enter.verb)
@@ -392,107 +390,6 @@ class WizardScreen(FrameScreen):
         self.following = True
         self.post_message(StepRequested(self.app.session.chain))
 
-    def action_again(self) -> None:
-        verb = self.selected
-        question = disruption(verb, serving=self.serving)
-
-        def answered(answer: str | None) -> None:
-            if answer == "run it":
-                self.following = True
-                self.post_message(StepRequested((verb,), forced=(verb,)))
-
-        if not question:
-            answered("run it")
-            return
-        self.app.push_screen(
-            QuestionCard(f"Run {verb} again?", question, ("run it", "leave it"), later="esc: leave it"), answered
-        )
-
-    def action_cancel(self) -> None:
-        run = self.app.run_view
-        run_dir = self.app.run_dir
-        if not run.active or run_dir is None:
-            return
-        what = run.current or "the run"
-        text = (
-            f"{what} ends; what is done stays done, and the next run goes on from there. Containers that were started "
-            "on the nodes go on by themselves: sparktui stop ends them."
-        )
-
-        def answered(answer: str | None) -> None:
-            if answer == "cancel it":
-                self.cancel_run()
-
-        card = QuestionCard(f"Cancel {what}?", text, ("cancel it", "keep going"), later="esc: keep going", safe=1)
-        self.app.push_screen(card, answered)
-
-    @work(group="cancel", exclusive=True, exit_on_error=False)
-    async def cancel_run(self) -> None:
-        run_dir = self.app.run_dir
-        if run_dir is None:
-            return
-        self.notify("the run is told to end", markup=False)
-        try:
-            await self.app.session.cancel(run_dir)
-        except (SparktuiError, OSError) as error:
-            self.notify(f"the run could not be cancelled: {error}", severity="error", markup=False)
-
-    # questions
-
-    def _open_question(self) -> None:
-        """Once for each question; afterwards a line says that it waits."""
-        run = self.app.run_view
-        if run.asked is None or not run.active or self.app.screen is not self:
-            return
-        key = (run.run_id, run.asked.seq)
-        if key != self._asked_about:
-            self._asked_about = key
-            self._ask_again()
-
-    def _ask_again(self) -> None:
-        run, run_dir = self.app.run_view, self.app.run_dir
-        asked = run.asked
-        if asked is None or run_dir is None or self._question_open:
-            return
-
-        def answered(answer: str | None) -> None:
-            self._question_open = False
-            if answer is not None:
-                self.send_answer(answer)
-            self.refresh_data()
-
-        self._question_open = True
-        self._question = asked
-        question = asked.question
-        self.app.push_screen(RunQuestion(f"{question.step} asks", question.text, question.choices), answered)
-
-    @work(group="answer", exit_on_error=False)
-    async def send_answer(self, answer: str) -> None:
-        run_dir, asked = self.app.run_dir, self._question
-        if run_dir is None or asked is None:
-            return
-        try:
-            await asyncio.to_thread(self.app.session.answer, run_dir, asked, answer)
-        except (SparktuiError, OSError) as error:
-            self.notify(f"the answer could not be given: {error}", severity="error", markup=False)
-
 
 def _importance(pair: tuple[str, str]) -> int:
     return KEY_ORDER.index(pair[0]) if pair[0] in KEY_ORDER else len(KEY_ORDER)
-
-
-class RunQuestion(QuestionCard):
-    """A question of a run; it goes away when somebody else answers or the run ends."""
-
-    app: SparkApp
-
-    def on_mount(self) -> None:
-        super().on_mount()
-        seq = self.app.run_view.asked.seq if self.app.run_view.asked else None
-        self._seq = seq
-        self.watch(self.app, "run_view", self._still, init=False)
-
-    def _still(self) -> None:
-        asked = self.app.run_view.asked
-        if asked is None or asked.seq != self._seq:
-            self.dismiss(None)
