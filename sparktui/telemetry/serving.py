@@ -18,7 +18,7 @@ from sparktui.remote.scrape import Answer, ScrapeFailed, get
 from sparktui.telemetry.sample import EndpointState, Serving
 
 POLL_SECONDS = 3.0
-RATE_SECONDS = 10.0
+RATE_SECONDS = 15.0
 MODELS_SECONDS = 60.0
 ANSWER_SECONDS = 5.0
 LOST_SECONDS = 120.0
@@ -39,7 +39,10 @@ _LINES = tuple(f"{prefix}{name}" for name in _WANTED for prefix in ("sglang:", "
 
 
 class Rate:
-    """A counter's growth a second over the last RATE_SECONDS or more; a counter that goes back begins anew."""
+    """A counter's growth a second between the moments at which it was seen to move; one that goes back begins anew.
+
+    Between two steps of such a counter nothing is known: it is no slower because somebody looked in between.
+    """
 
     def __init__(self) -> None:
         self._points: deque[tuple[float, float]] = deque()
@@ -50,11 +53,14 @@ class Rate:
             points.clear()
         if value is None:
             return None
-        points.append((at, value))
+        if not points or value != points[-1][1]:
+            points.append((at, value))
         while len(points) > 2 and at - points[1][0] >= RATE_SECONDS:
             points.popleft()
-        first_at, first = points[0]
-        return (value - first) / (at - first_at) if at > first_at else None
+        (first_at, first), (last_at, last) = points[0], points[-1]
+        if at - last_at > RATE_SECONDS or (len(points) == 1 and at > first_at):
+            return 0.0
+        return (last - first) / (last_at - first_at) if last_at > first_at else None
 
 
 class ServingMeter:
