@@ -31,6 +31,7 @@ from sparktui.ui.terminal import Terminal
 from sparktui.ui.theme import NAMED, SPARK
 
 if TYPE_CHECKING:
+    from textual.command import Provider
     from textual.screen import Screen
 
     from sparktui.engine.folders import NodeFolders
@@ -41,6 +42,12 @@ if TYPE_CHECKING:
 
 CLOSE_SECONDS = 0.5
 """A node that does not let go of its connection is left behind."""
+
+
+def _commands() -> type[Provider]:
+    from sparktui.ui.palette import SparkCommands
+
+    return SparkCommands
 
 
 class SparkApp(App[int]):
@@ -57,6 +64,7 @@ class SparkApp(App[int]):
     CSS_PATH = shipped("assets") / "sparktui.tcss"
     TITLE = "sparktui"
     ENABLE_COMMAND_PALETTE = True
+    COMMANDS: ClassVar[set[type[Provider] | Callable[[], type[Provider]]]] = {_commands}
     # Textual declares these two as instance variables.
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (100, "-wide"), (160, "-very-wide")]  # noqa: RUF012
     VERTICAL_BREAKPOINTS = [(0, "-short"), (32, "-tall")]  # noqa: RUF012

@@ -57,33 +57,7 @@ class RunActions(FrameScreen):
         )
 
     def action_cancel(self) -> None:
-        run = self.app.run_view
-        run_dir = self.app.run_dir
-        if not run.active or run_dir is None:
-            return
-        what = run.current or "the run"
-        text = (
-            f"{what} ends; what is done stays done, and the next run goes on from there. Containers that were started "
-            "on the nodes go on by themselves: sparktui stop ends them."
-        )
-
-        def answered(answer: str | None) -> None:
-            if answer == "cancel it":
-                self.cancel_run()
-
-        card = QuestionCard(f"Cancel {what}?", text, ("cancel it", "keep going"), later="esc: keep going", safe=1)
-        self.app.push_screen(card, answered)
-
-    @work(group="cancel", exclusive=True, exit_on_error=False)
-    async def cancel_run(self) -> None:
-        run_dir = self.app.run_dir
-        if run_dir is None:
-            return
-        self.notify("the run is told to end", markup=False)
-        try:
-            await self.app.session.cancel(run_dir)
-        except (SparktuiError, OSError) as error:
-            self.notify(f"the run could not be cancelled: {error}", severity="error", markup=False)
+        ask_to_cancel(self.app)
 
     # questions
 
@@ -125,6 +99,32 @@ class RunActions(FrameScreen):
         except (SparktuiError, OSError) as error:
             self._answered.clear()
             self.notify(f"the answer could not be given: {error}", severity="error", markup=False)
+
+
+def ask_to_cancel(app: SparkApp) -> None:
+    """Once, with what stays done; nothing when no run goes on."""
+    run, run_dir = app.run_view, app.run_dir
+    if not run.active or run_dir is None:
+        return
+    what = run.current or "the run"
+    text = (
+        f"{what} ends; what is done stays done, and the next run goes on from there. Containers that were started "
+        "on the nodes go on by themselves: sparktui stop ends them."
+    )
+
+    async def cancel() -> None:
+        try:
+            await app.session.cancel(run_dir)
+        except (SparktuiError, OSError) as error:
+            app.notify(f"the run could not be cancelled: {error}", severity="error", markup=False)
+
+    def answered(answer: str | None) -> None:
+        if answer == "cancel it":
+            app.notify("the run is told to end", markup=False)
+            app.run_worker(cancel(), group="cancel", exclusive=True, exit_on_error=False)
+
+    card = QuestionCard(f"Cancel {what}?", text, ("cancel it", "keep going"), later="esc: keep going", safe=1)
+    app.push_screen(card, answered)
 
 
 class RunQuestion(QuestionCard):
