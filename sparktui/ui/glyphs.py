@@ -31,6 +31,7 @@ class Glyphs:
     down: str = "↓"
     ellipsis: str = "…"
     times: str = "×"
+    degree: str = "°"
     floor: str = "┃"
     box: str = "╭╮╰╯─│"
     """Corners from the upper left, then the horizontal and the vertical side."""
@@ -83,6 +84,7 @@ ASCII = Glyphs(
     down="v",
     ellipsis="~",
     times="x",
+    degree=" ",
     floor="|",
     box="++++-|",
     wire="++++=|",

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 BOX_WIDTH = 24
 NARROW_BOX_WIDTH = 18
 BOX_HEIGHT = 4
-SMALLEST_GAP = 18
+SMALLEST_GAP = 10
 """Cells between two boxes: a cable's words fit."""
 WIDEST = 110
 GAP_ROWS = (3, 5)
@@ -93,8 +93,14 @@ class _Sheet:
         self.canvas.put(right, y, last, "$quiet")
         (word, word_style), (rate, rate_style) = _label(cable, self.glyphs)
         text = f"{word}  {rate}".rstrip()
-        x = left + max(0, (right - left + 1 - len(text)) // 2)
-        self.canvas.pieces(x, y - 1, ((word, word_style), ("  ", ""), (rate, rate_style)))
+        room = right - left + 1
+        if len(text) <= room:
+            self.canvas.pieces(
+                left + (room - len(text)) // 2, y - 1, ((word, word_style), ("  ", ""), (rate, rate_style))
+            )
+            return
+        self.canvas.put(left + max(0, (room - len(word)) // 2), y - 1, word, word_style)
+        self.canvas.put(left + max(0, (room - len(rate)) // 2), y + 1, rate, rate_style)
 
     def vertical(
         self, cable: CableReading, x: int, top: int, bottom: int, first: str, last: str, *, left: bool

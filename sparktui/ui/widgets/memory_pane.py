@@ -118,9 +118,11 @@ def _spaced(pieces: Sequence[Piece]) -> list[Piece]:
 
 def _head_line(node: NodeSample, width: int, glyphs: Glyphs) -> Row:
     left = [_name(node), *_spaced(_unrest(node, glyphs))]
-    right = _available(node, glyphs, floor=True)
-    if row_width(left) + row_width(right) + 2 > width:
-        right = _available(node, glyphs, floor=False)
+    right: list[Piece] = []
+    for floor, word in ((True, "available"), (False, "available"), (False, "left")):
+        right = _available(node, glyphs, floor=floor, word=word)
+        if row_width(left) + row_width(right) + 1 <= width:
+            break
     return filled(left, right, width, glyphs.ellipsis)
 
 

@@ -1,0 +1,79 @@
+"""The endpoint in one or a few lines: what it does now and how fast."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from sparktui.telemetry.sample import EndpointState, Serving
+from sparktui.ui.widgets.drawing import Drawing, Piece, Row, fitted, row_width
+from sparktui.ui.widgets.figures import number, percent
+
+if TYPE_CHECKING:
+    from sparktui.ui.glyphs import Glyphs
+
+
+class EngineRow(Drawing):
+    """`show(serving)`. Fields keep their places: an unknown one is `?`."""
+
+    BORDER_TITLE = "engine"
+
+    def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:
+        self.serving = Serving()
+        super().__init__(id=id, classes=classes)
+
+    def show(self, serving: Serving) -> None:
+        if engine_fields(serving) != engine_fields(self.serving):
+            self.serving = serving
+            self.redraw()
+
+    def rows(self, width: int, height: int, glyphs: Glyphs) -> Sequence[Row]:
+        return engine_rows(self.serving, width, height, glyphs)
+
+
+def engine_fields(serving: Serving) -> list[tuple[str, str]]:
+    """(word, figure), most wanted first."""
+    ttft = serving.ttft_seconds
+    return [
+        ("decode", f"{number(serving.decode_tokens_per_second, 1):>5} tok/s"),
+        ("running", f"{number(serving.running_requests):>2}"),
+        ("queued", f"{number(serving.queued_requests):>2}"),
+        ("prefill", f"{number(serving.prefill_tokens_per_second):>5} tok/s"),
+        ("KV used", f"{percent(serving.kv_used_fraction):>5}"),
+        ("accept", f"{number(serving.accept_length, 2)} tokens"),
+        ("first token", "?" if ttft is None else f"{ttft * 1000:.0f} ms" if ttft < 10 else f"{ttft:.0f} s"),
+    ]
+
+
+def _state(serving: Serving, glyphs: Glyphs) -> list[Piece]:
+    glyph, style = {
+        EndpointState.READY: (glyphs.done, "$success bold"),
+        EndpointState.STARTING: (glyphs.running, "$accent bold"),
+        EndpointState.DOWN: (glyphs.failed, "$error bold") if serving.was_ready else (glyphs.todo, "$quiet"),
+        EndpointState.UNKNOWN: (glyphs.unknown, "$quiet"),
+    }[serving.state]
+    pieces: list[Piece] = [("endpoint ", "$quiet"), (f"{glyph} {serving.state.value}", style)]
+    if serving.problem:
+        pieces.append((f"  {serving.problem}", "$warning" if serving.was_ready else "$quiet"))
+    elif serving.models:
+        pieces.append((f"  {', '.join(serving.models)}", "$quiet"))
+    if serving.url:
+        pieces.append((f"  {serving.url}", "$quiet"))
+    return pieces
+
+
+def engine_rows(serving: Serving, width: int, height: int, glyphs: Glyphs) -> list[Row]:
+    """State, then the fields in columns of one width."""
+    rows: list[Row] = [fitted(_state(serving, glyphs), width, glyphs.ellipsis)]
+    fields = [
+        ((f"{word} ", "$quiet"), (figure, "bold" if word == "decode" else ""))
+        for word, figure in engine_fields(serving)
+    ]
+    column = max(row_width(field) for field in fields) + 2
+    across = max(1, width // column)
+    for first in range(0, len(fields), across):
+        pieces: list[Piece] = []
+        for field in fields[first : first + across]:
+            pieces += [*field, (" " * (column - row_width(field)), "")]
+        rows.append(tuple(pieces[:-1]))
+    return rows[:height]
