@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sparktui.engine.launch import container_name
-from sparktui.errors import SparktuiError
+from sparktui.errors import DockerUnavailable, SparktuiError
 from sparktui.rank_logs import last_lines, saved_log
 
 if TYPE_CHECKING:
@@ -168,9 +168,10 @@ async def _parts(engine: DockerEngine, link: NodeLink, seen: _Seen, tail: int) -
     from sparktui.remote.our_containers import look
 
     container = await look(link, name)
-    started_at = container.started_at if container else None
-    if started_at != seen.started_at:
-        seen.started_at, seen.count = started_at, 0
+    if container is None:
+        raise DockerUnavailable(f"there is no container {name}", node=link.node.name)
+    if container.started_at != seen.started_at:
+        seen.started_at, seen.count = container.started_at, 0
     at = 0
     found = engine.lines(name, since_seconds=None, tail=None, follow=True)
     async with aclosing(found):
