@@ -41,7 +41,7 @@ def memory_of(world: World, machine: Machine, now: float | None = None) -> NodeM
     at = time.time() if now is None else now
     total = TOTAL_KIB[machine.rank % len(TOTAL_KIB)] * 1024
     gpu, processes = _engine(world, machine, at)
-    processes += (3.1 if machine.is_head else 2.2) * GIB
+    processes += (2.7 if machine.is_head else 2.0) * GIB
     if machine.running("pack") is not None:
         processes += 1.4 * GIB
     # The figures of a machine that works are never quite still.
@@ -68,7 +68,7 @@ def _engine(world: World, machine: Machine, at: float) -> tuple[float, float]:
     gpu += 2.6 * told.share(Mark.DRAFT_BEGIN, Mark.DRAFT_END, at)
     gpu += sheet["kv"] if told.reached(Mark.POOL, at) else 0.0
     gpu += sheet["graphs"] * told.share(Mark.GRAPHS_BEGIN, Mark.GRAPHS_END, at)
-    ordinary = 3.4 * told.share(Mark.STARTED, Mark.RENDEZVOUS, at) + (1.3 if machine.is_head else 0.0)
+    ordinary = 2.7 * told.share(Mark.STARTED, Mark.RENDEZVOUS, at) + (1.3 if machine.is_head else 0.0)
     if world.requests_running and told.is_up(at):
         gpu += 0.25 * min(world.requests_running, 4)
     return gpu * GIB, ordinary * GIB

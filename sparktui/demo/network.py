@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
 LAN = "enP7s7"
 _MTU = 9000
+_STAND_IN = "10.255.255."
+"""What the first start gives to a node whose address it does not know yet."""
 
 
 def fabric_address(world: World, machine: Machine, port: PortName) -> str | None:
@@ -29,9 +31,9 @@ def fabric_address(world: World, machine: Machine, port: PortName) -> str | None
 
 
 def lan_address(world: World, machine: Machine) -> str:
-    """What the settings say; a node's own address is always right here."""
+    """What the settings say (a node's own address is always right here), else its own; never a stand-in."""
     for node in world.config.get("nodes", []):
-        if node["name"] == machine.name:
+        if node["name"] == machine.name and not str(node["address"]).startswith(_STAND_IN):
             return str(node["address"])
     return f"192.168.20.{11 + machine.rank}"
 

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+_PROC = Path("/proc/self/stat")
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +32,8 @@ class Identity:
 
     def signal(self, number: signal.Signals, *, group: bool = False) -> bool:
         """Send a signal to exactly this process (or the group it leads); False when it is gone."""
+        if not hasattr(os, "pidfd_open"):
+            return self._signal_by_pid(number, group=group)
         try:
             handle = os.pidfd_open(self.pid)
         except (ProcessLookupError, OSError):
@@ -47,6 +52,19 @@ class Identity:
             os.close(handle)
         return True
 
+    def _signal_by_pid(self, number: signal.Signals, *, group: bool) -> bool:
+        """Where there is no handle on a process (macOS): looked at just before."""
+        if not self.alive:
+            return False
+        try:
+            if group and os.getpgid(self.pid) == self.pid:
+                os.killpg(self.pid, number)
+            else:
+                os.kill(self.pid, number)
+        except ProcessLookupError:
+            return False
+        return True
+
 
 def boot_id() -> str:
     try:
@@ -57,6 +75,8 @@ def boot_id() -> str:
 
 def started_ticks(pid: int) -> int | None:
     """Start time of a process that runs; None when there is none, or only its zombie."""
+    if not _PROC.exists():
+        return _started_by_ps(pid)
     try:
         text = Path(f"/proc/{pid}/stat").read_text(errors="replace")
     except OSError:
@@ -64,6 +84,20 @@ def started_ticks(pid: int) -> int | None:
     # The command name in parentheses may itself hold blanks and parentheses.
     fields = text.rpartition(")")[2].split()
     return int(fields[19]) if len(fields) > 19 and fields[0] not in ("Z", "X") else None
+
+
+def _started_by_ps(pid: int) -> int | None:
+    """The same where there is no /proc (macOS, for the demo): seconds since the epoch, as ps tells them."""
+    argv = ["ps", "-o", "stat=,lstart=", "-p", str(pid)]
+    try:
+        said = subprocess.run(
+            argv, capture_output=True, text=True, timeout=5, env={**os.environ, "LC_ALL": "C"}, check=False
+        )
+        state, *words = said.stdout.split()
+        moment = time.strptime(" ".join(words), "%a %b %d %H:%M:%S %Y")
+    except (OSError, ValueError, subprocess.SubprocessError):
+        return None
+    return None if state.startswith("Z") else int(time.mktime(moment))
 
 
 def own() -> Identity:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 
+from sparktui.engine.endpoint import local_url
 from sparktui.engine.folders import key_file
 from sparktui.events import Event, Note, State
 from sparktui.settings import Settings
@@ -11,6 +12,7 @@ from sparktui.steps.chat_curl import chat_curl
 from sparktui.steps.step import Command, Context, Inspection
 
 STEP = "talk"
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
 class Talk:
@@ -27,13 +29,15 @@ class Talk:
         settings = context.settings
         for text in card(settings):
             yield Note(STEP, "head", text)
-        if settings.api_key is None and settings.host not in ("127.0.0.1", "localhost", "::1"):
+        if settings.api_key is None and settings.host not in LOOPBACK:
             text = "there is no API_KEY: everybody on this network can use it"
             yield Note(STEP, "head", text, State.WARN)
 
 
 def base_url(settings: Settings) -> str:
-    """As other machines see it."""
+    """As other machines see it; one that listens on the loopback alone is seen by nobody else."""
+    if settings.host in LOOPBACK:
+        return local_url(settings)
     return f"http://{settings.head_ip}:{settings.port}"
 
 
