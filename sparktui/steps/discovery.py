@@ -218,7 +218,7 @@ def _from_aliases(text: str, named: dict[str, str]) -> Iterable[Candidate]:
         said = dict(word.split("=", 1) for word in rest.split() if "=" in word)
         name = said.get("hostname", alias)
         address = _address_of(name, named)
-        source = f"Host {alias} of your ssh config" + (f", which is {name}" if name != alias else "")
+        source = f"Host {alias} of your ssh config" + (f", which is {name}" if name not in (alias, address) else "")
         yield Candidate(alias, address, Way.CONFIG, source, said.get("user", ""))
 
 

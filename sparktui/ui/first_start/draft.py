@@ -33,7 +33,7 @@ class Draft:
     profile: str = "three"
     page: str = PAGES[0]
     answers: Mapping[str, str] = field(default_factory=dict)
-    unattended: bool | None = None
+    unattended: bool = True
     key: KeyChoice = KeyChoice.RANDOM
 
     def with_answer(self, name: str, text: str) -> Draft:
@@ -79,7 +79,7 @@ def from_text(text: str) -> Draft:
         profile=profile if profile in ("three", "four", "four-ring") else "three",
         page=page if page in PAGES else PAGES[0],
         answers=kept,
-        unattended=unattended if isinstance(unattended, bool) else None,
+        unattended=unattended if isinstance(unattended, bool) else True,
         key=KeyChoice(plain["key"]) if plain.get("key") in set(KeyChoice) else KeyChoice.RANDOM,
     )
 

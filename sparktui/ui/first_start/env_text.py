@@ -37,6 +37,13 @@ PAGE_OF = {
 """Setting to the group that asks for it."""
 
 
+def owner_of(problem: Problem, changes: Mapping[str, str]) -> str:
+    """The group that a problem belongs to, or ''. Addresses are missing because nobody named the workers."""
+    if problem.name == "WORKER_IPS" and not changes.get("WORKER_HOSTS"):
+        return "sparks"
+    return PAGE_OF.get(problem.name, "")
+
+
 def target_path(env_file: Path, asked_profile: str | None, profile: str) -> Path:
     """Where it is saved: as given, but a profile's own file where another profile was chosen than the name says."""
     if profile != (asked_profile or "three") and env_file.name in ENV_FILES.values():

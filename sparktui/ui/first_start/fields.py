@@ -27,6 +27,9 @@ class ValueInput(Input):
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("up", "cycle(-1)", "other", show=False, id="field.up", tooltip="The choice before, of what was found"),
         Binding("down", "cycle(1)", "other", id="field.down", tooltip="The next choice of what was found"),
+        Binding(
+            "enter", "submit", "next", id="field.next", tooltip="The next question; after the last, the next group"
+        ),
     ]
 
     def __init__(self, *, is_list: bool = False, password: bool = False, placeholder: str = "") -> None:

@@ -23,10 +23,10 @@ from sparktui.cluster.profile import PROFILES
 from sparktui.envfile import Severity
 from sparktui.errors import SparktuiError
 from sparktui.events import State
-from sparktui.ui.first_start.comparison import sheets
 from sparktui.steps.discovery import Found
+from sparktui.ui.first_start.comparison import sheets
 from sparktui.ui.first_start.draft import PAGES, Draft, KeyChoice, draft_path, drop_draft, keep_draft, read_draft
-from sparktui.ui.first_start.env_text import PAGE_OF, Made, make, save, target_path, values_of
+from sparktui.ui.first_start.env_text import Made, make, owner_of, save, target_path, values_of
 from sparktui.ui.first_start.fields import ChoiceList, Field
 from sparktui.ui.first_start.host_key_card import HostKeyCard
 from sparktui.ui.first_start.key_test import KeyRow, discover, link_settings, try_node, waiting_rows
@@ -170,6 +170,7 @@ class FirstStart(FrameScreen):
         self._insisted = ""
         self.query_one(ContentSwitcher).current = f"page-{page}"
         self.query_one("#first-page").scroll_home(animate=False)
+        self.query_one("#first-page").set_class(page == "save", "-whole")
         self.show()
         stops = self.page.stops()
         if stops:
@@ -185,6 +186,14 @@ class FirstStart(FrameScreen):
             await asyncio.to_thread(keep_draft, draft_path(self.env_file), self.draft)
         except OSError as error:
             self.say(f"these answers cannot be kept for later: {draft_path(self.env_file)}: {error.strerror}")
+
+    def on_resize(self) -> None:
+        super().on_resize()
+        self.call_after_refresh(self.show)
+
+    def on_descendant_focus(self) -> None:
+        # The keys are those of the question that has the keyboard.
+        self.call_after_refresh(self.show_frame)
 
     # answers
 
@@ -280,7 +289,7 @@ class FirstStart(FrameScreen):
         """What is still open in this group, in words; empty when enter may go on."""
         page = self.draft.page
         for each in made.problems:
-            if each.severity is Severity.ERROR and PAGE_OF.get(each.name) == page:
+            if each.severity is Severity.ERROR and owner_of(each, made.changes) == page:
                 if page == "sparks" and self.found is None:
                     return "still looking at this machine"
                 with contextlib.suppress(StopIteration):
@@ -388,7 +397,7 @@ class FirstStart(FrameScreen):
         made = await self.check()
         errors = [each for each in made.problems if each.severity is Severity.ERROR]
         if errors:
-            page = next((PAGE_OF[each.name] for each in errors if each.name in PAGE_OF), "")
+            page = next(filter(None, (owner_of(each, made.changes) for each in errors)), "")
             if page:
                 self.go(page)
             self.say(errors[0].reason)

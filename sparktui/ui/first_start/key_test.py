@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Any
 from sparktui.envfile import quoted
 from sparktui.errors import HostKeyChanged, HostKeyUnknown, SparktuiError
 from sparktui.events import State
-from sparktui.steps.fabric_probe import PROBE_SECONDS
 from sparktui.steps.discovery import (
     DISCOVERY_SCRIPT,
     DISCOVERY_SECONDS,
-    Found,
     NODE_SCRIPT,
+    Found,
     is_ipv4,
     parse_discovery,
     parse_node,
 )
+from sparktui.steps.fabric_probe import PROBE_SECONDS
 from sparktui.ui.first_start.proposals import NodeSaid, bare_host
 
 if TYPE_CHECKING:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar
 
@@ -18,14 +18,15 @@ from sparktui.cluster.plan import MemoryPlan
 from sparktui.cluster.profile import PROFILES
 from sparktui.envfile import Severity
 from sparktui.events import State
-from sparktui.ui.first_start.comparison import WHY_FOUR, WHY_THREE, comparison
 from sparktui.steps.discovery import Found
+from sparktui.ui.first_start.comparison import WHY_FOUR, WHY_THREE, comparison
 from sparktui.ui.first_start.draft import Draft, KeyChoice
-from sparktui.ui.first_start.env_text import PAGE_OF, Made
+from sparktui.ui.first_start.env_text import Made, owner_of
 from sparktui.ui.first_start.fields import Choice, ChoiceList, Field
 from sparktui.ui.first_start.key_test import KeyRow
-from sparktui.ui.first_start.preview import problem_content, text_content
+from sparktui.ui.first_start.preview import file_view, problem_lines
 from sparktui.ui.first_start.proposals import Proposal
+from sparktui.ui.first_start.wrapping import hanging
 from sparktui.ui.glyphs import UNICODE, Glyphs
 
 NOTHING = Proposal("", "")
@@ -169,10 +170,11 @@ class SshPage(Page):
                     (f"{glyph} ", style), (f"{row.name:8}", "bold"), f" {row.target}: ", (row.word, f"{style} bold")
                 )
             )
+            room = view.width - 4
             if row.text:
-                lines.append(Content(f"    {row.text}"))
+                lines += hanging(row.text, room, indent=4)
             if row.fix:
-                lines.append(Content.assemble(("    next: ", "$quiet"), row.fix))
+                lines += hanging(row.fix, room, first=Content.styled("    next: ", "$quiet"), indent=10)
         if not view.rows:
             lines = [Content.styled("each node is tried when there are workers", "$quiet")]
         self.query_one("#ssh-rows", Static).update(Content("\n").join(lines))
@@ -283,17 +285,29 @@ class KeysPage(Page):
 
 
 class SaveScroll(VerticalScroll, can_focus=True):
-    """The file's text."""
+    """The file's text; `marks` are the rows that differ from the example."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("enter", "save", "save", id="first.save", tooltip="Save the file, or go to what is wrong first"),
+        Binding("n", "mark(1)", "next change", id="first.mark", tooltip="The next line that differs from the example"),
+        Binding("N", "mark(-1)", "change before", show=False, id="first.mark_back", tooltip="The one before"),
     ]
+    marks: tuple[int, ...] = ()
 
     class Wanted(Message):
         """Save it."""
 
     def action_save(self) -> None:
         self.post_message(self.Wanted())
+
+    def action_mark(self, step: int) -> None:
+        here = self.scroll_offset.y
+        if step > 0:
+            wanted = next((mark for mark in self.marks if mark - 2 > here), None)
+        else:
+            wanted = next((mark for mark in reversed(self.marks) if mark - 2 < here), None)
+        if wanted is not None:
+            self.scroll_to(y=max(0, wanted - 2), animate=False)
 
 
 class SavePage(Page):
@@ -310,24 +324,25 @@ class SavePage(Page):
         if made is None:
             self.query_one("#save-summary", Static).update(Content("checking"))
             return
+        room = view.width - 6
         errors = [each for each in made.problems if each.severity is Severity.ERROR]
+        lines: list[Content] = []
         if errors:
-            lines: Iterable[Content] = (
-                Content.assemble(
-                    ("Not yet: ", "$error bold"), (f"{len(errors)} to put right. ", "bold"), "Enter goes to the first."
-                ),
-                *(problem_content(each, PAGE_OF.get(each.name, ""), view.glyphs) for each in errors[:4]),
-            )
+            count = f"{len(errors)} thing{'s' if len(errors) > 1 else ''} to put right. "
+            lines.append(Content.assemble(("Not yet: ", "$error bold"), (count, "bold"), "Enter goes to the first."))
+            for each in errors[:3]:
+                lines += problem_lines(each, owner_of(each, made.changes), view.glyphs, room)
         else:
-            lines = (
-                Content.assemble(
-                    ("Enter saves ", "$success bold"),
-                    (view.target, "bold"),
-                    f", readable by you alone. {len(made.changes)} lines differ from the example.",
-                ),
+            lead = Content.assemble(("Enter saves ", "$success bold"), (view.target, "bold"))
+            lines.append(lead.truncate(room, ellipsis=True))
+            changed = len(made.changes)
+            lines.append(
+                Content.styled(f"Only you can read it. {changed} lines differ from the example: marked.", "$quiet")
             )
         self.query_one("#save-summary", Static).update(Content("\n").join(lines))
-        self.query_one("#save-lines", Static).update(text_content(made, view.glyphs))
+        text, marks = file_view(made, view.glyphs, room)
+        self.query_one("#save-lines", Static).update(text)
+        self.query_one(SaveScroll).marks = marks
 
 
 PAGE_CLASSES: tuple[type[Page], ...] = (ProfilePage, SparksPage, SshPage, NetworkPage, WatchPage, KeysPage, SavePage)

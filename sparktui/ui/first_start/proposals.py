@@ -156,7 +156,7 @@ def _addresses(head: str, hosts: Sequence[str], found: Found, said: Mapping[str,
         candidate = _candidate(host, found)
         if told and near:
             values.append(host if host in near else near[0])
-            sources.append(f"{told.name} said it")
+            sources.append(_SAID)
         elif is_ipv4(host):
             values.append(host)
             sources.append("as written")
@@ -168,6 +168,9 @@ def _addresses(head: str, hosts: Sequence[str], found: Found, said: Mapping[str,
     if not values:
         return Proposal("", "known once there are workers")
     return Proposal(" ".join(values), "; ".join(dict.fromkeys(sources)))
+
+
+_SAID = "what the workers themselves said"
 
 
 def _contact(head: str, found: Found) -> Proposal:

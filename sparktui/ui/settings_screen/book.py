@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import difflib
+import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -58,6 +59,7 @@ class Book:
     profile: Profile
     changes: Mapping[str, str | None] = field(default_factory=dict)
     origins: Mapping[str, str] = field(default_factory=dict)
+    home: str = ""
 
     def edited(self) -> str:
         """The text with the changes.
@@ -69,15 +71,28 @@ class Book:
 
     def with_change(self, name: str, value: str | None) -> Book:
         """This change as well; one that is no change is dropped."""
+        if value is not None:
+            value = self.spelled(name, value)
         written = _values(self.text).get(name)
         changes = {key: each for key, each in self.changes.items() if key != name}
         if value != written:
             changes[name] = value
-        return Book(self.path, self.text, self.profile, changes, self.origins)
+        return replace(self, changes=changes)
 
     def without_change(self, name: str) -> Book:
         changes = {key: each for key, each in self.changes.items() if key != name}
-        return Book(self.path, self.text, self.profile, changes, self.origins)
+        return replace(self, changes=changes)
+
+    def spelled(self, name: str, value: str) -> str:
+        """A path with its home written out: between the quotes of a file neither ~ nor $HOME would be expanded."""
+        from sparktui.settings.load import PATHS
+
+        value = value.strip()
+        if name in PATHS:
+            for short in ("~", "$HOME"):
+                if value == short or value.startswith(f"{short}/"):
+                    return self.home + value[len(short) :]
+        return value
 
     def value_of(self, name: str) -> str:
         """The value that would count, a secret's too: for the editor only."""
@@ -105,7 +120,8 @@ def read_book(path: Path, profile_name: str | None, settings: Settings | None) -
     text = read_text(path)
     asked = named_profile(profile_name) if profile_name else None
     profile = settings.profile if settings is not None else asked or infer_profile(_values(text))
-    return Book(path, text, profile, origins=settings.origins if settings is not None else {})
+    origins = settings.origins if settings is not None else {}
+    return Book(path, text, profile, origins=origins, home=os.environ.get("HOME") or str(Path.home()))
 
 
 def read_text(path: Path) -> str:

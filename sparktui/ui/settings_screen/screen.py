@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import ClassVar
 
 from textual import on, work
@@ -201,8 +202,9 @@ class SettingsScreen(FrameScreen):
             problems = await asyncio.to_thread(problems_of, edited, dict(os.environ), self.app.session.start.profile)
             return new_errors(tuple(each for each in self._before if each.name != line.name), problems)
 
-        answer: NewValue | None = await self.app.push_screen_wait(EditCard(line, book.value_of(line.name), check))
-        if answer is None or self.book is not book:
+        shown = book.spelled(line.name, book.value_of(line.name))
+        answer: NewValue | None = await self.app.push_screen_wait(EditCard(line, shown, check))
+        if answer is None or answer.value == shown or self.book is not book:
             return
         self.book = book.with_change(line.name, answer.value)
         await self._judge()
@@ -227,7 +229,7 @@ class SettingsScreen(FrameScreen):
                 now = await asyncio.to_thread(read_text, book.path)
                 if now != book.text:
                     note = "somebody else changed the file meanwhile; this is the difference to what it is now"
-                    self.book = book = Book(book.path, now, book.profile, book.changes, book.origins)
+                    self.book = book = replace(book, text=now)
                     await self._judge()
                     self._fill()
                 new = book.edited()
