@@ -202,6 +202,7 @@ class SparkApp(App[int]):
         self.watch_cluster()
         self._looked = False
         self.look_once()
+        self.show_data()  # a screen that shows neither run nor nodes learns here that there are settings
 
     def look_once(self) -> None:
         """The nodes are asked about the steps when somebody sees the steps: the monitor alone stays small."""

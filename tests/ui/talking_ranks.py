@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable
 from typing import Any, TypeVar
 
+from sparktui.remote.docker_log import LogPart
 from sparktui.settings import Settings
 from tests.scripted_link import ScriptedLink
 from tests.ui.app_in_test import AppInTest
@@ -22,11 +23,11 @@ class TalkingEngine:
     async def call(self, work: Callable[[Any], T], *, deadline_seconds: float) -> T:
         return work(self._link.engine.client)
 
-    async def line_batches(
-        self, container: str, *, since_seconds: float | None, tail: int | None, follow: bool
-    ) -> AsyncIterator[Sequence[str]]:
+    async def log_parts(
+        self, container: str, *, after: str | None, tail: int | None, follow: bool
+    ) -> AsyncIterator[LogPart]:
         while True:
-            yield await self._link.said.get()
+            yield LogPart(await self._link.said.get(), None)
 
     async def lines(
         self, container: str, *, since_seconds: float | None, tail: int | None, follow: bool
