@@ -27,6 +27,9 @@ class EngineRow(Drawing):
             self.serving = serving
             self.redraw()
 
+    def height_wanted(self, width: int) -> int:
+        return len(engine_rows(self.serving, width, 99, self.app.glyphs))
+
     def rows(self, width: int, height: int, glyphs: Glyphs) -> Sequence[Row]:
         return engine_rows(self.serving, width, height, glyphs)
 
@@ -64,7 +67,10 @@ def _state(serving: Serving, glyphs: Glyphs) -> list[Piece]:
 
 def engine_rows(serving: Serving, width: int, height: int, glyphs: Glyphs) -> list[Row]:
     """State, then the fields in columns of one width."""
-    rows: list[Row] = [fitted(_state(serving, glyphs), width, glyphs.ellipsis)]
+    state = _state(serving, glyphs)
+    while len(state) > 2 and row_width(state) > width and not serving.problem:
+        state.pop()
+    rows: list[Row] = [fitted(state, width, glyphs.ellipsis)]
     fields = [
         ((f"{word} ", "$quiet"), (figure, "bold" if word == "decode" else ""))
         for word, figure in engine_fields(serving)

@@ -12,7 +12,7 @@ from sparktui.ui.widgets.figures import GIB, UNKNOWN, duration, freshness_text, 
 if TYPE_CHECKING:
     from sparktui.ui.glyphs import Glyphs
 
-LABEL = 16
+LABEL = 12
 
 
 class NodeDetails(Drawing):
@@ -33,6 +33,9 @@ class NodeDetails(Drawing):
             self.border_title = title
         self.redraw()
 
+    def height_wanted(self, width: int) -> int:
+        return 1 if self.sample is None else len(node_rows(self.sample, width, self.app.glyphs))
+
     def rows(self, width: int, height: int, glyphs: Glyphs) -> Sequence[Row]:
         if self.sample is None:
             return [(("no node was asked yet", "$quiet"),)]
@@ -49,49 +52,42 @@ def node_rows(sample: NodeSample, width: int, glyphs: Glyphs) -> list[Row]:
             rows.append(fitted(((sample.problem, ""),), width, glyphs.ellipsis))
     for label, value in _facts(sample, glyphs):
         rows.append(fitted(((label.ljust(LABEL), "$quiet"), *value), width, glyphs.ellipsis))
-    rows.append(())
     return [*rows, *_ports(sample, width, glyphs)]
 
 
 def _facts(sample: NodeSample, glyphs: Glyphs) -> list[tuple[str, list[Piece]]]:
     split, gpu = sample.split, sample.gpu
     stalled, swapped = sample.stalled_percent, sample.swapped_pages_per_second
-    memory: list[Piece] = [
-        (f"{gib(split.available_bytes)} GiB available of {gib(split.total_bytes)}", ""),
-        (f"; swap {gib(split.swap_used_bytes)} GiB", "$warning" if split.swap_used_bytes else "$quiet"),
-        (f"; stalled {number(stalled)} %", "$warning" if stalled else "$quiet"),
+    unrest = "$warning" if split.swap_used_bytes or swapped else ""
+    facts: list[tuple[str, list[Piece]]] = [
+        (
+            "memory",
+            [
+                (f"{gib(split.available_bytes)} GiB available of {gib(split.total_bytes)}", ""),
+                (f"; stalled {number(stalled)} %", "$warning" if stalled else ""),
+            ],
+        ),
+        ("swap", [(f"{gib(split.swap_used_bytes)} GiB used, {number(swapped)} pages/s", unrest)]),
     ]
-    if swapped:
-        memory.append((f"; {swapped:.0f} pages/s swapped", "$warning"))
-    facts: list[tuple[str, list[Piece]]] = [("memory", memory)]
     if gpu is None:
         facts.append(("GPU", [("not read", "$quiet")]))
     else:
         throttled: Piece = {
             None: ("throttle unknown", "$quiet"),
-            False: ("not throttled", "$quiet"),
+            False: ("not throttled", ""),
             True: (f"{glyphs.warn} throttled", "$warning bold"),
         }[gpu.throttled]
+        heat = f"{number(gpu.temperature_celsius)} {glyphs.degree}C, {number(gpu.power_watts)} W, "
         facts += [
-            ("GPU", [(f"{number(gpu.utilization_percent)} % busy", ""), (", ", ""), throttled]),
-            (
-                "",
-                [
-                    (f"{number(gpu.temperature_celsius)} {glyphs.degree}C, {number(gpu.power_watts)} W, ", ""),
-                    (f"{number(gpu.clock_mhz)} MHz", ""),
-                ],
-            ),
-            ("GPU processes", [(f"{gib(gpu.process_bytes)} GiB", "")]),
+            ("GPU", [(f"{number(gpu.utilization_percent)} % busy, {gib(gpu.process_bytes)} GiB in processes", "")]),
+            ("", [(f"{heat}{number(gpu.clock_mhz)} MHz, ", ""), throttled]),
         ]
-    facts += [
-        ("processors", [(f"{number(sample.cpu_busy_percent)} % busy", "")]),
-        (
-            "NVMe",
-            [(f"{_gigabytes(sample.nvme_read_bytes_per_second)} GB/s read, {_free(sample.nvme_free_bytes)} free", "")],
-        ),
-        ("up for", [(duration(sample.uptime_seconds), "")]),
+    nvme = f"{_gigabytes(sample.nvme_read_bytes_per_second)} GB/s read, {_free(sample.nvme_free_bytes)} free"
+    return [
+        *facts,
+        ("processors", [(f"{number(sample.cpu_busy_percent)} % busy; up for {duration(sample.uptime_seconds)}", "")]),
+        ("NVMe", [(nvme, "")]),
     ]
-    return facts
 
 
 def _gigabytes(bytes_per_second: float | None) -> str:

@@ -14,10 +14,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Pages:
-    """What the line shows; `chosen` is one of `names`, or empty where several are seen at once."""
+    """What the line shows; `chosen` is one of `names`, or empty for all, which `together` says there is room for."""
 
     names: tuple[str, ...] = ()
     chosen: str = ""
+    together: bool = False
     node: str = ""
     span: str = ""
     paused_seconds: float | None = None
@@ -39,8 +40,9 @@ class PageLine(Drawing):
 
 def page_row(pages: Pages, width: int, glyphs: Glyphs) -> Row:
     left: list[Piece] = []
-    for number, name in enumerate(pages.names, start=1):
-        here = name == pages.chosen
+    named = list(enumerate(pages.names, start=1))
+    for number, name in [*([(0, "all")] if pages.together else []), *named]:
+        here = name == (pages.chosen or "all")
         text = f"[{number} {name}]" if here else f" {number} {name} "
         left.append((text, "$accent bold" if here else "$quiet"))
     rights: list[list[Piece]] = []

@@ -34,6 +34,8 @@ PAGES = ("memory", "links", "boot", "speed", "node")
 CHARTS = "charts"
 TOGETHER = 4
 """Two by two; on a very wide screen the node and charts with axes stand beside them."""
+WIDE_COLUMNS, TALL_ROWS = 100, 32
+"""From here on the first four are seen at once."""
 TREND_SECONDS = 5.0
 """Curves move on this often: a dot is no shorter."""
 
@@ -77,6 +79,7 @@ class MonitorScreen(FrameScreen):
         self.chosen = 0
         """Rank of the chosen node."""
         self.span = 0
+        self.all_alarms = False
         self.paused: Seen | None = None
         self._trends_at: tuple[object, ...] = ()
         super().__init__()
@@ -87,20 +90,20 @@ class MonitorScreen(FrameScreen):
         with Container(id="monitor-pages"):
             with Vertical(id="page-memory", classes="page"):
                 yield MemoryPane(classes="pane")
-                yield TrendChart(id="trend-memory", classes="pane")
+                yield TrendChart("available memory", id="trend-memory", classes="pane")
             with Vertical(id="page-links", classes="page"):
                 yield LinkPane(classes="pane")
-                yield TrendChart(id="trend-links", classes="pane")
+                yield TrendChart("sent over RoCE", id="trend-links", classes="pane")
             with Vertical(id="page-boot", classes="page"):
                 yield BootPane(classes="pane")
                 yield EngineRow(id="boot-engine", classes="pane")
             with Vertical(id="page-speed", classes="page"):
                 yield EngineRow(id="speed-engine", classes="pane")
-                yield TrendChart(id="trend-speed", classes="pane")
+                yield TrendChart("decode and prefill", id="trend-speed", classes="pane")
                 yield DecodePreview(playing=False, classes="pane")
             with Vertical(id="page-node", classes="page"):
                 yield NodeDetails(classes="pane")
-                yield TrendChart(id="trend-node", classes="pane")
+                yield TrendChart("GPU and disk", id="trend-node", classes="pane")
             with Vertical(id=f"page-{CHARTS}", classes="page"):
                 yield AxisChart(id="axis-speed", classes="pane")
                 yield AxisChart(id="axis-memory", classes="pane")
@@ -117,9 +120,9 @@ class MonitorScreen(FrameScreen):
         width, height = self.app.size
         if self.page:
             return (self.page,)
-        if width >= 160 and height >= 44:
+        if width >= 160 and height >= 48:
             return (*PAGES[:TOGETHER], "node", CHARTS)
-        if width >= 100 and height >= 32:
+        if width >= WIDE_COLUMNS and height >= TALL_ROWS:
             return PAGES[:TOGETHER]
         return PAGES[:1]
 
@@ -127,12 +130,15 @@ class MonitorScreen(FrameScreen):
         seen, pages = self.seen, self.shown_pages
         self._place(pages)
         snapshot = seen.snapshot
-        most = 3 if self.app.size.height < 32 else 6
+        most = self.app.size.height // 2 if self.all_alarms else 4 if self.app.size.height < 32 else 6
         self.query_one(AlarmList).show(snapshot.alarms, most)
         node = self._node(snapshot)
         alone = pages[0] if len(pages) == 1 else ""
+        roomy = self.app.size.width >= WIDE_COLUMNS and self.app.size.height >= TALL_ROWS
         paused = None if self.paused is None else 0.0
-        self.query_one(PageLine).show(Pages(PAGES, alone, node.node if node else "", SPANS[self.span].text, paused))
+        self.query_one(PageLine).show(
+            Pages(PAGES, alone, roomy, node.node if node else "", SPANS[self.span].text, paused)
+        )
         if "memory" in pages:
             self.query_one(MemoryPane).show(snapshot.nodes)
         if "links" in pages:
@@ -200,7 +206,7 @@ class MonitorScreen(FrameScreen):
 
     def action_turn(self, by: int) -> None:
         """Round all pages; where several are seen at once, from them to each alone and back."""
-        together = len(self.shown_pages) > 1 or (self.page != "" and self.app.size.width >= 100)
+        together = self.app.size.width >= WIDE_COLUMNS and self.app.size.height >= TALL_ROWS
         round_trip = ("", *PAGES) if together else PAGES
         here = self.page if together else self.shown_pages[0]
         self.action_page(round_trip[(round_trip.index(here) + by) % len(round_trip)])
@@ -222,6 +228,10 @@ class MonitorScreen(FrameScreen):
     def action_pause(self) -> None:
         seen = self.seen
         self.paused = None if self.paused is not None else replace(seen, history=deepcopy(seen.history))
+        self.refresh_data()
+
+    def action_alarms(self) -> None:
+        self.all_alarms = not self.all_alarms
         self.refresh_data()
 
     def action_preview(self) -> None:

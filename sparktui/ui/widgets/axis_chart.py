@@ -32,7 +32,7 @@ class AxisChart(Drawing):
         super().__init__(id=id, classes=classes)
 
     def show(self, trend: Trend, seconds: float) -> None:
-        title = f"{trend.name}, {trend.unit}" if trend.unit else trend.name
+        title = f"{trend.name}, {trend.unit}, by minutes before now"
         if title != self.border_title:
             self.border_title = title
         if (trend, seconds) != (self.trend, self.seconds):

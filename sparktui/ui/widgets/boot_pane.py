@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from sparktui.ui.glyphs import Glyphs
 
 RUNGS = tuple(phase for phase in Phase if phase is not Phase.NOTHING)
-RUNG_COLUMN = 14
+RUNG_COLUMN = 13
 SMALLEST_COLUMN = 13
 
 
@@ -179,27 +179,32 @@ def _ladder(
         row: list[Piece] = [(rung.title.ljust(RUNG_COLUMN), "$quiet")]
         for boot in boots:
             glyph, style = _glyph(boot, rung, glyphs)
-            text, text_style = _cell(boot, rung, now, _mark(boot, troubles))
+            texts, text_style = _cell(boot, rung, now, _mark(boot, troubles))
+            text = next((text for text in texts if len(text) <= column - 3), texts[-1])
             row += [(glyph, style), (f" {text}"[: column - 2].ljust(column - 1), text_style)]
         rows.append(tuple(row))
     return rows
 
 
-def _cell(boot: RankBoot, rung: Phase, now: float, mark: str) -> Piece:
-    """The time a rung took; on the present one what goes on."""
+def _cell(boot: RankBoot, rung: Phase, now: float, mark: str) -> tuple[tuple[str, ...], str]:
+    """The time a rung took; on the present one what goes on. Wordings from the longest to the shortest."""
     if rung > _last_rung(boot):
-        return ("", "")
+        return ("",), ""
     if boot.phase == rung:
         if boot.exited:
-            return (("out of memory" if boot.oom_killed else f"exit {_status(boot)}"), "$error bold")
+            return (("out of memory", "OOM killed") if boot.oom_killed else (f"exit {_status(boot)}",)), "$error bold"
         if boot.up:
-            return ("ready" if boot.is_head else "up", "$success")
-        load = _load(boot)
-        shards = f"{load.shards_done}/{load.shards_total} " if load is not None and load.shards_total else ""
+            return ("ready" if boot.is_head else "up",), "$success"
         here = duration(_seconds_here(boot, now))
-        return (f"{mark} {here}" if mark else f"{shards}{here}", "$warning bold" if mark else "bold")
+        if mark:
+            return (f"{mark} {here}", mark), "$warning bold"
+        load = _load(boot)
+        if load is not None and load.shards_total:
+            shards = f"{load.shards_done}/{load.shards_total}"
+            return (f"{shards} {here}", shards), "bold"
+        return (here,), "bold"
     taken = boot.seconds_in(rung)
-    return (duration(taken), "$quiet") if taken is not None else ("", "")
+    return (duration(taken) if taken is not None else "",), "$quiet"
 
 
 def _status(boot: RankBoot) -> str:
@@ -228,12 +233,13 @@ def _figures_row(boot: RankBoot, width: int, glyphs: Glyphs) -> Row:
         ),
         None,
     )
-    if not parts and left is None:
-        return ()
-    text = f"{', '.join(parts)} GiB" if parts else ""
-    if left is not None:
-        text = "; ".join(part for part in (text, f"{left:.1f} GiB left") if part)
-    return fitted(((boot.node.ljust(RUNG_COLUMN), "bold"), (text, "$quiet")), width, glyphs.ellipsis)
+    free = "" if left is None else f"{left:.1f} GiB left"
+    name = (boot.node.ljust(RUNG_COLUMN), "bold")
+    for said in (parts, parts[:2], parts[:1], []):
+        text = "; ".join(part for part in (f"{', '.join(said)} GiB" if said else "", free) if part)
+        if len(text) + RUNG_COLUMN <= width:
+            return (name, (text, "$quiet")) if text else ()
+    return ()
 
 
 def _trouble_rows(troubles: Sequence[Trouble], width: int, glyphs: Glyphs) -> list[Row]:

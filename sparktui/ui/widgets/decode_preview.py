@@ -47,6 +47,7 @@ class DecodePreview(Drawing):
         self._begin_at_once = playing
         self._timer: Timer | None = None
         self._tokens: float | None = None
+        self._played = False
         self.measured: float | None = None
         self.running_requests: int | None = None
         super().__init__(id=id, classes=classes)
@@ -76,7 +77,7 @@ class DecodePreview(Drawing):
 
     def play(self) -> None:
         """From the beginning."""
-        self._begun, self._tokens = self._clock(), 0.0
+        self._begun, self._tokens, self._played = self._clock(), 0.0, True
         if self._timer is None:
             self._timer = self.set_interval(1 / FRAMES_PER_SECOND, self._frame)
         self.redraw()
@@ -90,9 +91,8 @@ class DecodePreview(Drawing):
 
     def switch(self) -> None:
         """The other case, from the beginning."""
-        if self.is_mounted and (self.playing or self._tokens is not None or self._begin_at_once):
+        if self._played:
             self._which = (self._which + 1) % len(self.preview.speeds)
-        self._begin_at_once = True
         self.play()
 
     def on_mount(self) -> None:
@@ -114,6 +114,11 @@ class DecodePreview(Drawing):
         self.redraw()
 
     def rows(self, width: int, height: int, glyphs: Glyphs) -> Sequence[Row]:
+        if not self._played:
+            heading = heading_rows(self.speed, self.measured, self.running_requests, width, glyphs)[
+                : max(1, height - 2)
+            ]
+            return [*heading, *_head(self.preview.text, width, height - len(heading))]
         typed = (
             len(self.preview.text) if self._tokens is None else int(self._tokens * self.preview.characters_per_token)
         )
@@ -175,6 +180,11 @@ def _parts(text: str, requests: int) -> list[str]:
     """Each stream begins at another paragraph and goes round."""
     paragraphs = text.split("\n\n")
     return ["\n\n".join(paragraphs[first:] + paragraphs[:first]) for first in range(requests)]
+
+
+def _head(text: str, width: int, height: int) -> list[Row]:
+    lines = [line for paragraph in text.split("\n\n") for line in (textwrap.wrap(paragraph, max(8, width)) or [""])]
+    return [((line, ""),) for line in lines[: max(0, height)]]
 
 
 def _tail(text: str, width: int, height: int) -> list[Row]:

@@ -73,6 +73,7 @@ class Drawing(Widget):
     def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:
         self._rows: Sequence[Row] | None = None
         self._drawn_for = (0, 0)
+        self._wanted = 0
         self._pens: dict[str, RichStyle] = {}
         super().__init__(id=id, classes=classes)
 
@@ -83,6 +84,8 @@ class Drawing(Widget):
     def redraw(self) -> None:
         """Draw again, and repaint the rows that differ."""
         width, height = self.content_size
+        if width and self.styles.is_auto_height and self.height_wanted(width) != self._wanted:
+            self.refresh(layout=True)
         if self._rows is None or not self.is_mounted or (width, height) != self._drawn_for:
             self._rows = None
             self.refresh()
@@ -123,7 +126,8 @@ class Drawing(Widget):
         self._rows = None
 
     def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
-        return max(1, self.height_wanted(width))
+        self._wanted = self.height_wanted(width)
+        return max(1, self._wanted)
 
     def height_wanted(self, width: int) -> int:
         """Rows for `height: auto`."""

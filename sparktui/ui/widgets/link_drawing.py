@@ -24,6 +24,8 @@ SMALLEST_GAP = 10
 WIDEST = 110
 GAP_ROWS = (3, 5)
 SWITCH_ROWS = 3
+SMALLEST_DRAWING = 2 * BOX_HEIGHT + GAP_ROWS[0]
+"""Rows."""
 
 
 def draw_links(
@@ -49,7 +51,8 @@ def _notes(cables: Sequence[CableReading], width: int, glyphs: Glyphs) -> list[R
         if cable.link is not Link.UP:
             word, style = link_word(cable, glyphs)
             other = "the switch" if cable.b is None else cable.b.text
-            text = f" {cable.a.text} to {other}: {cable.why}"
+            one_end = cable.b is not None and (cable.a.text in cable.why or cable.b.text in cable.why)
+            text = f" {cable.why}" if one_end else f" {cable.a.text} to {other}: {cable.why}"
             notes.append(fitted(((word, style), (text, "")), width, glyphs.ellipsis))
         elif cable.bad_counters:
             text = f"{glyphs.warn} errors grow at {'; '.join(cable.bad_counters)}"
@@ -128,7 +131,7 @@ def _circle(
     plan: FabricPlan, cables: Sequence[CableReading], width: int, height: int, glyphs: Glyphs
 ) -> list[Row] | None:
     """Three: the head on top, its workers below, left and right. Four: head, worker1, worker2, worker3 clockwise."""
-    least_width, least_height = 2 * BOX_WIDTH + SMALLEST_GAP, 2 * BOX_HEIGHT + GAP_ROWS[0]
+    least_width, least_height = 2 * BOX_WIDTH + SMALLEST_GAP, SMALLEST_DRAWING
     if width < least_width or height < least_height:
         return None
     wide = min(width, WIDEST)

@@ -10,7 +10,7 @@ from sparktui.ui.widgets.cable_readings import CableReading, Link, cable_reading
 from sparktui.ui.widgets.cable_words import STYLES, link_word, traffic
 from sparktui.ui.widgets.drawing import Drawing, Piece, Row, filled, fitted, row_width
 from sparktui.ui.widgets.figures import number
-from sparktui.ui.widgets.link_drawing import draw_links
+from sparktui.ui.widgets.link_drawing import SMALLEST_DRAWING, draw_links
 
 if TYPE_CHECKING:
     from sparktui.cluster.fabric import FabricPlan
@@ -40,7 +40,11 @@ class LinkPane(Drawing):
         return link_rows(self.plan, self.cables, width, height, glyphs)
 
     def height_wanted(self, width: int) -> int:
-        return 2 * max(1, len(self.cables))
+        """The smallest drawing with its sentences; without a drawing, the list."""
+        if self.plan is None:
+            return 1
+        drawn = draw_links(self.plan, self.cables, width, SMALLEST_DRAWING + len(self.cables), self.app.glyphs)
+        return len(drawn) if drawn is not None else 2 * max(1, len(self.cables)) + 1
 
 
 def link_rows(

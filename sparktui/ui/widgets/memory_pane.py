@@ -87,7 +87,7 @@ def _available(
     style = "$error bold" if low else "$quiet" if quiet else ""
     pieces: list[Piece] = [
         (f"{glyphs.failed} " if low else "  ", style),
-        (f"{gib(split.available_bytes):>5} GiB", style),
+        (f"{gib(split.available_bytes):>{column}} GiB", style),
     ]
     pieces.append((f" {word}", "$error" if low else "$quiet"))
     if floor and split.floor_bytes is not None:

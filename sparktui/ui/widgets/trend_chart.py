@@ -50,16 +50,16 @@ class Trend:
 class TrendChart(Drawing):
     """`show(trends, span)`: the trends below each other; `span` says in words how long they reach back."""
 
-    BORDER_TITLE = "trend"
-
-    def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:
+    def __init__(self, title: str = "", *, id: str | None = None, classes: str | None = None) -> None:
         self.trends: tuple[Trend, ...] = ()
         self.span = ""
         super().__init__(id=id, classes=classes)
+        self.border_title = self.title = title
 
     def show(self, trends: tuple[Trend, ...], span: str = "") -> None:
         if span != self.span:
-            self.span = self.border_subtitle = span
+            self.span = span
+            self.border_title = f"{self.title}, last {span}" if span else self.title
         if trends != self.trends:
             self.trends = trends
             self.redraw()
