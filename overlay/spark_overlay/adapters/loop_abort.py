@@ -73,7 +73,7 @@ ADAPTER = Adapter(
     problem="A model that repeats itself writes to the end of the context, and agents take the cut text for an answer.",
     settings=(ABORT, NGRAM, REPEATS, IDENTICAL, LINES, NAMED),
     hooks=(HookPoint(_TARGET, Kind.AROUND, "(self, new_accepted_len=1)", Process.SCHEDULER),),
-    engines=("0.5.21", "0.5.23"),
+    engines=("0.5.23",),
     remove_when="SGLang ends repetition itself, with an error of its own.",
     off=lambda values: "" if values[ABORT.name] else f"{ABORT.name}=0",
     functions=lambda values: {_TARGET: _around(values)},

@@ -41,7 +41,7 @@ ADAPTER = Adapter(
     problem="A request without max_tokens may write until the context is full, for hours.",
     settings=(CAP, HARD),
     hooks=(HookPoint(_TARGET, Kind.BEFORE, "(self, req)", Process.SCHEDULER),),
-    engines=("0.5.21", "0.5.23"),
+    engines=("0.5.23",),
     remove_when="SGLang has a limit that spares requests which name a larger one.",
     off=lambda values: "" if values[CAP.name] else f"{CAP.name}=0",
     functions=lambda values: {_TARGET: _before(values)},
