@@ -7,7 +7,7 @@ import contextlib
 import os
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
@@ -15,6 +15,7 @@ from textual import work
 from textual.app import App
 from textual.binding import Binding, BindingType
 from textual.content import Content
+from textual.filter import LineFilter, Monochrome, NoColor
 from textual.reactive import var
 from textual.worker import Worker, WorkerState
 
@@ -25,9 +26,10 @@ from sparktui.telemetry.history import History
 from sparktui.telemetry.sample import ClusterSnapshot, EndpointState
 from sparktui.ui.frame import FrameScreen
 from sparktui.ui.glyphs import ASCII, UNICODE, Glyphs
+from sparktui.ui.line_filters import AsciiOnly, NoColours
 from sparktui.ui.messages import Copied, RunChanged, SnapshotArrived, StepRequested
 from sparktui.ui.session import Session, Start
-from sparktui.ui.terminal import Terminal
+from sparktui.ui.terminal import Colour, Terminal
 from sparktui.ui.theme import NAMED, SPARK
 
 if TYPE_CHECKING:
@@ -111,6 +113,15 @@ class SparkApp(App[int]):
         for theme in (SPARK, NAMED):
             self.register_theme(theme)
         self.theme = NAMED.name if self.terminal.named_colours else SPARK.name
+        self._last_look: tuple[LineFilter, ...] = (
+            *((AsciiOnly(),) if self.terminal.ascii_only else ()),
+            *((NoColours(),) if self.terminal.colour is Colour.NONE else ()),
+        )
+
+    def get_line_filters(self) -> Sequence[LineFilter]:
+        """Textual's own for NO_COLOR sends greys; ours sends none."""
+        kept = [each for each in super().get_line_filters() if not isinstance(each, Monochrome | NoColor)]
+        return (*kept, *self._last_look)
 
     @staticmethod
     def _screens() -> dict[str, Callable[[], Screen[None]]]:

@@ -31,25 +31,41 @@ class Terminal:
 
     @classmethod
     def of(cls, environment: Mapping[str, str], *, ascii_only: bool = False) -> Terminal:
-        return cls(_colour(environment), ascii_only or not _speaks_unicode(environment))
+        return cls(_colour(environment), ascii_only or not _draws_unicode(environment))
+
+
+def cannot_draw(environment: Mapping[str, str]) -> bool:
+    """Whether the terminal says of itself that it cannot place a cursor, or does not say what it is."""
+    return environment.get("TERM", "") in ("", "dumb", "unknown", "emacs")
+
+
+_TRUE_BY_NAME = ("xterm-kitty", "xterm-ghostty", "alacritty", "foot", "wezterm", "contour", "rio")
+_WITHOUT_COLOUR = ("vt100", "vt102", "vt220", "vt320", "ansi-mono", "xterm-mono", "linux-m")
 
 
 def _colour(environment: Mapping[str, str]) -> Colour:
     term = environment.get("TERM", "")
-    if environment.get("NO_COLOR") or term in ("dumb", "vt100", "vt220"):
+    if environment.get("NO_COLOR") or cannot_draw(environment) or term in _WITHOUT_COLOUR:
         return Colour.NONE
     if environment.get("TERM_PROGRAM") == "Apple_Terminal":
-        return Colour.INDEXED  # it says truecolor and draws other colours
+        return Colour.INDEXED  # it takes truecolor codes and draws other colours
+    indexed = "256" in term or "direct" in term or term.startswith(_TRUE_BY_NAME)
+    if term.startswith("screen") and not environment.get("TMUX"):
+        # GNU screen before 5 draws nonsense for truecolor, and hands COLORTERM through from outside. tmux translates.
+        return Colour.INDEXED if indexed else Colour.BASIC
     if environment.get("COLORTERM", "").lower() in ("truecolor", "24bit"):
         return Colour.TRUE
-    if "256" in term or term in ("xterm-kitty", "alacritty", "foot", "wezterm", "xterm-ghostty"):
-        return Colour.INDEXED if "256" in term else Colour.TRUE
-    return Colour.BASIC
+    if term.startswith(_TRUE_BY_NAME) or term.endswith("-direct"):
+        return Colour.TRUE
+    # Over ssh only TERM arrives: 256 is what each terminal of that name can do, whichever program it is.
+    return Colour.INDEXED if indexed else Colour.BASIC
 
 
-def _speaks_unicode(environment: Mapping[str, str]) -> bool:
+def _draws_unicode(environment: Mapping[str, str]) -> bool:
+    if environment.get("TERM", "") in (*_WITHOUT_COLOUR, "linux"):
+        return False  # the console's font has 512 characters, few of ours among them
     for name in ("LC_ALL", "LC_CTYPE", "LANG"):
-        value = environment.get(name, "")
+        value = environment.get(name, "").lower()
         if value:
-            return "utf-8" in value.lower() or "utf8" in value.lower()
+            return "utf-8" in value or "utf8" in value
     return False
