@@ -101,7 +101,7 @@ class Endpoint:
         self._requests += 1
         started = time.time()
         try:
-            await asyncio.sleep(_FIRST_TOKEN_SECONDS + prompt / 6000)
+            await asyncio.sleep(world.pause(_FIRST_TOKEN_SECONDS + prompt / 6000))
             self._latest_first_token = time.time() - started
             self._prefilled += prompt
             self._prompted += prompt
@@ -111,7 +111,7 @@ class Endpoint:
                 yield "".join(step)
                 self._decoded += len(step)
                 rate = RATES[min(max(world.requests_running, 1), len(RATES)) - 1]
-                await asyncio.sleep(len(step) / rate)
+                await asyncio.sleep(world.pause(len(step) / rate))
                 world.settle()
             self._generated += len(pieces)
             self._log(len(pieces), time.time() - started)

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
 
+_WARM_UP_SECONDS = 1.8
+
 
 class Mark(IntEnum):
     """Moments of a boot, in order."""
@@ -80,7 +82,8 @@ class Play:
             return 310e6
         if self.reached(Mark.GRAPHS_BEGIN, at) and not self.reached(Mark.GRAPHS_END, at):
             return 140e6
-        if self.reached(Mark.SERVER, at) and not self.reached(Mark.READY, at):
+        # A worker has no ready line of its own; it warms up as long as the head does.
+        if self.reached(Mark.SERVER, at) and at < self.marks.get(Mark.FIRED_UP, at) + _WARM_UP_SECONDS:
             return 95e6
         return 0.0
 
