@@ -92,6 +92,8 @@ class SparkApp(App[int]):
     trouble: var[str] = var("", init=False)
     starting: var[str] = var("", init=False)
     """The verb whose run is being started, until its journal begins."""
+    refused: var[SparktuiError | None] = var(None, init=False)
+    """Why the last run could not be started; None once one has started."""
 
     def __init__(self, start: Start, terminal: Terminal | None = None) -> None:
         self.terminal = terminal or Terminal()
@@ -164,6 +166,9 @@ class SparkApp(App[int]):
         self.show_data()
 
     def watch_starting(self) -> None:
+        self.show_data()
+
+    def watch_refused(self) -> None:
         self.show_data()
 
     def top_line(self, screen: str, width: int) -> Content:
@@ -332,11 +337,11 @@ class SparkApp(App[int]):
         if self.starting or self.run_view.active:
             self.notify("a run is going on; it ends first", severity="warning", markup=False)
             return
-        self.starting = verbs[0] if len(verbs) == 1 else "up"
+        self.refused, self.starting = None, verbs[0] if len(verbs) == 1 else "up"
         try:
             run_dir = await self.session.run(verbs, forced=forced)
         except SparktuiError as error:
-            self.starting = ""
+            self.refused, self.starting = error, ""
             self.notify("\n".join(error.lines()), severity="error", timeout=15, markup=False)
             return
         self.follow(run_dir)

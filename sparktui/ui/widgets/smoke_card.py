@@ -69,8 +69,10 @@ class SmokeCard(ModalScreen[None]):
     def hindrance(self) -> tuple[str, str] | None:
         """(why no test can be made now, what to do), or None."""
         app = self.app
-        if app.run_view.active and app.run_view.current != "smoke":
-            what = app.run_view.current or "a run"
+        run = app.run_view
+        ours = self.asked_for and run.run_id != self.seen_before
+        if run.active and run.current != "smoke" and not ours:
+            what = run.current or "a run"
             return f"{what} is running, and one run at a time changes this cluster", "when it has ended: s"
         serving = app.snapshot.serving
         if serving.state is EndpointState.READY:

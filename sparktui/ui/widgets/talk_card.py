@@ -31,10 +31,12 @@ class TalkCard(ModalScreen[None]):
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape,q,t,enter", "dismiss", "close", id="talk.close", tooltip="Close the card"),
         Binding("y,c", "copy", "copy", id="talk.copy", tooltip="Copy the line that is pointed at"),
-        Binding("up,k,shift+tab", "point(-1)", "up", show=False, id="talk.up", tooltip="The line above"),
-        Binding("down,j,tab", "point(1)", "down", show=False, id="talk.down", tooltip="The line below"),
-        Binding("pageup", "scroll(-1)", "page up", show=False, id="talk.page-up", tooltip="The card, upwards"),
-        Binding("pagedown,space", "scroll(1)", "page down", show=False, id="talk.page-down", tooltip="…, downwards"),
+        Binding("up,k,shift+tab", "point(-1)", "up", show=False, id="talk.up", tooltip="The line above or below"),
+        Binding("down,j,tab", "point(1)", "down", show=False, id="talk.down", tooltip="The line above or below"),
+        Binding("pageup", "scroll(-1)", "page up", show=False, id="talk.page-up", tooltip="A page up or down"),
+        Binding(
+            "pagedown,space", "scroll(1)", "page down", show=False, id="talk.page-down", tooltip="A page up or down"
+        ),
     ]
 
     app: SparkApp

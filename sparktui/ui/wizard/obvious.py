@@ -11,6 +11,10 @@ from sparktui.runs.view import Asked, RunView, StepState
 from sparktui.ui.wizard.rows import StepRow, next_row
 
 
+NOTHING = "nothing"
+"""The word for the key line when enter has nothing to do; then it is not shown there."""
+
+
 class Does(StrEnum):
     ANSWER = "answer"
     SHOW = "show"
@@ -57,10 +61,10 @@ def enter_does(
     if run.active:
         verb = run.current or (run.verbs[0] if run.verbs else "")
         if verb == selected:
-            return Enter(Does.WAIT, "nothing", f"nothing to press: {verb} goes on by itself, also after q")
+            return Enter(Does.WAIT, NOTHING, f"nothing to press: {verb} goes on by itself, also after q")
         return Enter(Does.SHOW, "show it", f"show {verb}, which is running", verb)
     if starting:
-        return Enter(Does.WAIT, "wait", f"{starting} is starting")
+        return Enter(Does.WAIT, NOTHING, f"{starting} is starting")
     row = next_row(rows)
     if row is None:
         return Enter(Does.TALK, "talk to it", "how to talk to it; everything is done")

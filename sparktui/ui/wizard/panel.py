@@ -53,13 +53,33 @@ FIRST = frozenset({State.FAIL, State.WARN, State.UNKNOWN})
 LAST_LINES = 8
 
 
-def panel_of(row: StepRow, words: StepWords, shown: Shown, glyphs: Glyphs) -> Panel:
-    """The step's state, findings, progress and output."""
+def panel_of(
+    row: StepRow,
+    words: StepWords,
+    shown: Shown,
+    glyphs: Glyphs,
+    *,
+    notes: Sequence[Note] = (),
+    refused: SparktuiError | None = None,
+) -> Panel:
+    """The step's state, findings, progress and output.
+
+    Args:
+        notes: the run's own warnings.
+        refused: why the run that was asked for last did not start.
+    """
     lines = Lines(shown.width, glyphs, shown.focused)
     _heading(lines, row, words, shown)
+    if refused is not None:
+        lines.text("the run was not started:", "$error bold")
+        _error(lines, refused.node or "", refused.what, refused.fix)
+        lines.space()
     _trouble(lines, row)
     findings = findings_of(row)
     _findings(lines, row, findings, shown.unfolded)
+    for note in notes:
+        mark = lines.point(f"a warning of the {note.step}", plain(note.text))
+        lines.text(f"{note.step}: {note.text}", "$warning", first=f"{mark}{glyphs.warn} ")
     if row.ran is not None:
         progress_rows(lines, row)
         _outcomes(lines, row)

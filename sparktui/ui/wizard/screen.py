@@ -19,7 +19,7 @@ from sparktui.runs.view import StepState
 from sparktui.steps.step import Command
 from sparktui.ui.messages import Copied, StepRequested
 from sparktui.ui.wizard.lines import Panel, Shown
-from sparktui.ui.wizard.obvious import Does, Enter, enter_does
+from sparktui.ui.wizard.obvious import NOTHING, Does, Enter, enter_does
 from sparktui.ui.wizard.panel import all_commands, commands_panel, panel_of, trouble_panel
 from sparktui.ui.wizard.panes import ROWS_A_PANE, LivePanes
 from sparktui.ui.wizard.rail import Rail
@@ -33,6 +33,10 @@ ROOMY_ROWS = 32
 KEY_ORDER = ("enter", "?", "q", "^x", "a", "x", "m", "l", "s", "r", "c", "t", "e")
 """Which keys keep their place on a narrow key line."""
 
+POINT = "Point at the next finding, or at the one before"
+PANE = "The live pane before or after"
+PAGE = "The step's text, a page up or down"
+
 
 class WizardScreen(RunActions):
     name_shown: ClassVar[str] = "wizard"
@@ -45,26 +49,24 @@ class WizardScreen(RunActions):
             id="wizard.enter",
             tooltip="The obvious next thing; the line above says what",
         ),
-        Binding("up,k", "select(-1)", "up", show=False, id="wizard.up", tooltip="The step above"),
-        Binding("down,j", "select(1)", "down", show=False, id="wizard.down", tooltip="The step below"),
+        Binding("up,k", "select(-1)", "up", show=False, id="wizard.up", tooltip="The step above or below"),
+        Binding("down,j", "select(1)", "down", show=False, id="wizard.down", tooltip="The step above or below"),
         Binding("a", "all", "all", id="wizard.all", tooltip="Run all that is left, up to the smoke test"),
         Binding("r", "again", "again", id="wizard.again", tooltip="Run the selected step again, even if it is done"),
         Binding("x", "commands", "commands", id="wizard.commands", tooltip="The exact commands of this step"),
         Binding("ctrl+x", "cancel", "cancel", id="wizard.cancel", tooltip="Cancel the run; what is done stays done"),
         Binding("c", "copy", "copy", id="wizard.copy", tooltip="Copy the finding or error that is pointed at"),
-        Binding("n", "point(1)", "point", show=False, id="wizard.point", tooltip="Point at the next finding"),
-        Binding("N", "point(-1)", "point", show=False, id="wizard.back", tooltip="Point at the finding before"),
+        Binding("n", "point(1)", "point", show=False, id="wizard.point", tooltip=POINT),
+        Binding("N", "point(-1)", "point", show=False, id="wizard.point-back", tooltip=POINT),
         Binding("o", "unfold", "unfold", show=False, id="wizard.unfold", tooltip="Findings that are OK, one by one"),
         Binding("y", "copy_all", "copy all", show=False, id="wizard.copy-all", tooltip="Copy all commands shown"),
-        Binding("left_square_bracket", "pane(-1)", "pane", show=False, key_display="[", tooltip="The live pane before"),
-        Binding("right_square_bracket", "pane(1)", "pane", show=False, key_display="]", tooltip="The next live pane"),
+        Binding("left_square_bracket", "pane(-1)", "pane", show=False, id="wizard.pane-before", tooltip=PANE),
+        Binding("right_square_bracket", "pane(1)", "pane", show=False, id="wizard.pane", tooltip=PANE),
         Binding("p", "preview", "preview", show=False, id="wizard.preview", tooltip="Decode preview: the other case"),
-        Binding(
-            "pageup,b", "scroll(-1)", "page up", show=False, id="wizard.page-up", tooltip="The step's text, upwards"
-        ),
-        Binding("pagedown,space", "scroll(1)", "page down", show=False, id="wizard.page-down", tooltip="…, downwards"),
-        Binding("f", "follow", "follow", show=False, id="wizard.follow", tooltip="Follow the running step again"),
-        Binding("escape", "leave_view", "back", show=False, id="wizard.back-view", tooltip="Back from the commands"),
+        Binding("pageup,b", "scroll(-1)", "page up", show=False, id="wizard.page-up", tooltip=PAGE),
+        Binding("pagedown,space", "scroll(1)", "page down", show=False, id="wizard.page-down", tooltip=PAGE),
+        Binding("f", "follow", "follow", show=False, id="wizard.follow", tooltip="Go with the running step again"),
+        Binding("escape", "leave_view", "back", show=False, id="wizard.leave-view", tooltip="Back from the commands"),
     ]
 
     def __init__(self) -> None:
@@ -163,14 +165,15 @@ class WizardScreen(RunActions):
         verbs = [row.verb for row in self.rows]
         if run.active:
             self._seen_running = run.run_id
-        running = run.current if run.active else self.app.starting
+        current = run.current or next(iter(run.verbs), "")
+        running = current if run.active else self.app.starting
         stopped = run.finished is not None and (run.finished.exit_status != 0 or run.run_id == self._seen_running)
         if not self.following or (self.starts_up and self.selected):
             wanted = self.selected
         elif running in verbs:
             wanted = running
-        elif stopped and run.current in verbs:
-            wanted = run.current
+        elif stopped and current in verbs:
+            wanted = current
         else:
             first = next_row(self.rows)
             wanted = first.verb if first is not None else verbs[-1]
@@ -212,7 +215,10 @@ class WizardScreen(RunActions):
         if self.shows_commands:
             return commands_panel(self.words, self.commands, shown, app.glyphs)
         row = self.row
-        return panel_of(row, self.words, shown, app.glyphs) if row is not None else Panel()
+        if row is None:
+            return Panel()
+        notes = app.run_view.notes if row.verb == app.run_view.current else ()
+        return panel_of(row, self.words, shown, app.glyphs, notes=notes, refused=app.refused)
 
     def _show_panes(self, wide: bool) -> None:
         app = self.app
@@ -254,7 +260,7 @@ class WizardScreen(RunActions):
     def keys_shown(self) -> list[tuple[str, str]]:
         """What enter does in words; where not all fit, those that matter most, in their usual order."""
         pairs = [(key, self.enter.word if word == "next" else word) for key, word in super().keys_shown()]
-        pairs = [pair for pair in pairs if pair[1] != self.name_shown]
+        pairs = [pair for pair in pairs if pair[1] not in (self.name_shown, NOTHING)]
         room = self.app.size.width - 1
         kept = set()
         for key, word in sorted(pairs, key=_importance):
