@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
-from typing import TYPE_CHECKING
+import threading
+from typing import TYPE_CHECKING, NoReturn
 
 from sparktui.errors import UsageError
 from sparktui.ui.terminal import Colour, Terminal, cannot_draw
 
 if TYPE_CHECKING:
+    from sparktui.ui.app import SparkApp
     from sparktui.ui.session import Start
 
+LEAVE_SECONDS = 0.4
+"""From the restored terminal to the end of the process, at the latest."""
 
-def open_app(start: Start, *, ascii_only: bool = False, mouse: bool = True) -> int:
-    """Run the app until it is left; the exit status.
+
+def open_app(start: Start, *, ascii_only: bool = False, mouse: bool = True) -> NoReturn:
+    """Run the app until it is left; the process ends with it, and with its exit status.
 
     Raises:
         UsageError: standard input, output or error is no terminal.
@@ -35,6 +41,26 @@ def open_app(start: Start, *, ascii_only: bool = False, mouse: bool = True) -> i
     else:
         os.environ.pop("NO_COLOR", None)  # empty means nothing, but Textual asks only whether it is there
         os.environ.setdefault("TEXTUAL_COLOR_SYSTEM", terminal.colour.value)  # read by Textual at its import
+    import asyncio
+
     from sparktui.ui.app import SparkApp
 
-    return SparkApp(start, terminal).run(mouse=mouse) or 0
+    asyncio.run(_until_left(SparkApp(start, terminal), mouse=mouse))
+
+
+async def _until_left(app: SparkApp, *, mouse: bool) -> NoReturn:
+    status = await app.run_async(mouse=mouse) or 0
+    # The terminal is the user's again. What waits for a node that never answers (a connection to close, a thread in a
+    # dead mount) must not keep it: what runs on the nodes ends when its connection does, a run lives on by itself.
+    end = threading.Timer(LEAVE_SECONDS, _end_process, (status,))
+    end.daemon = True
+    end.start()
+    await app.session.close()
+    _end_process(status)
+
+
+def _end_process(status: int) -> NoReturn:
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError):
+            stream.flush()
+    os._exit(status)
