@@ -19,11 +19,22 @@ SMALLEST_COLUMNS = 60
 SMALLEST_ROWS = 18
 
 
-class TopLine(Static):
+class OneLine(Static):
+    """A line in a fixed place: another text never lays the screen out anew, the same text paints nothing."""
+
+    _now: Content | None = None
+
+    def show(self, content: Content) -> None:
+        if self._now is None or not content.is_same(self._now):  # == does not look at styles
+            self._now = content
+            self.update(content, layout=False)
+
+
+class TopLine(OneLine):
     """`sparktui  SIMULATED  three Sparks   run: serve is running   endpoint: ready`."""
 
 
-class KeyLine(Static):
+class KeyLine(OneLine):
     """The keys of this screen that are worth a place, most useful first, as many as fit."""
 
     def show_keys(self, pairs: Iterable[tuple[str, str]], width: int) -> None:
@@ -35,7 +46,7 @@ class KeyLine(Static):
                 break
             shown.append(Content.assemble((key, "$accent bold"), " ", (word, "$quiet"), "  "))
             used += needed
-        self.update(Content(" ").join([Content(" "), *shown]) if not shown else Content.assemble(" ", *shown))
+        self.show(Content.assemble(" ", *shown))
 
 
 class FrameScreen(Screen[Any]):
@@ -81,7 +92,7 @@ class FrameScreen(Screen[Any]):
                 f"sparktui needs {SMALLEST_COLUMNS}{self.app.glyphs.times}{SMALLEST_ROWS}; this is {width}"
                 f"{self.app.glyphs.times}{height}. Nothing stopped: make the window larger, or q."
             )
-        self.query_one(TopLine).update(self.app.top_line(self.name_shown, width))
+        self.query_one(TopLine).show(self.app.top_line(self.name_shown, width))
         self.query_one(KeyLine).show_keys(self.keys_shown(), width)
 
     def keys_shown(self) -> list[tuple[str, str]]:

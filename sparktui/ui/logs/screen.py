@@ -138,9 +138,9 @@ class LogsScreen(FrameScreen):
 
     def _put(self, selector: str, content: Content) -> None:
         """Only what changed is drawn."""
-        if self._shown.get(selector) == content:
-            return
         before = self._shown.get(selector)
+        if before is not None and before.is_same(content):
+            return
         self._shown[selector] = content
         same_height = before is not None and before.plain.count("\n") == content.plain.count("\n")
         self.query_one(selector, Static).update(content, layout=not same_height or bool(before) != bool(content))
