@@ -100,10 +100,15 @@ class Field(Widget):
         if problem:
             self._note.update(Content(f"{glyphs.failed} {problem}"))
             return
+        values = [each for each, _ in proposal.choices]
         source = dict(proposal.choices).get(value, "yours" if answer else proposal.source)
-        count = len(proposal.choices)
-        more = f"   (one of {count}: {glyphs.up}{glyphs.down})" if count > 1 or (count == 1 and not value) else ""
-        self._note.update(Content(f"{source}{more}"))
+        arrows = f"{glyphs.up}{glyphs.down}"
+        if len(values) > 1:
+            place = f"{values.index(value) + 1} of " if value in values else ""
+            source = f"{place}{len(values)} {arrows}  {source}"
+        elif values and value != values[0]:
+            source = f"{arrows}  {source}"
+        self._note.update(Content(source))
 
     @property
     def value(self) -> str:
@@ -136,7 +141,7 @@ class ChoiceList(Widget, can_focus=True):
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("up", "move(-1)", "up", show=False, id="choice.up", tooltip="The choice before"),
         Binding("down", "move(1)", "choose", id="choice.down", tooltip="The next choice"),
-        Binding("enter", "take", "next", id="choice.take", tooltip="Take the marked choice and go on"),
+        Binding("enter", "take", "next", key_display="enter", id="choice.take", tooltip="Take it and go on"),
     ]
     index: reactive[int] = reactive(0)
 

@@ -19,15 +19,15 @@ from sparktui.cluster.profile import PROFILES
 from sparktui.envfile import Severity
 from sparktui.events import State
 from sparktui.steps.discovery import Found
-from sparktui.ui.first_start.comparison import WHY_FOUR, WHY_THREE, comparison
+from sparktui.ui.first_start.comparison import ABOUT_SHEET, WHY_FOUR, WHY_THREE, comparison
 from sparktui.ui.first_start.draft import Draft, KeyChoice
 from sparktui.ui.first_start.env_text import Made, owner_of
 from sparktui.ui.first_start.fields import Choice, ChoiceList, Field
 from sparktui.ui.first_start.key_test import KeyRow
 from sparktui.ui.first_start.preview import file_view, problem_lines
 from sparktui.ui.first_start.proposals import Proposal
-from sparktui.ui.first_start.wrapping import hanging
 from sparktui.ui.glyphs import UNICODE, Glyphs
+from sparktui.ui.wrapping import hanging
 
 NOTHING = Proposal("", "")
 
@@ -99,7 +99,9 @@ class ProfilePage(Page):
             id="choose-profile",
         )
         yield Static(markup=False, id="profile-table")
-        yield Static(Content.assemble((f"{WHY_THREE} {WHY_FOUR}", "$quiet")), markup=False, id="profile-why")
+        yield Static(
+            Content.assemble((f"{WHY_THREE} {WHY_FOUR} {ABOUT_SHEET}", "$quiet")), markup=False, id="profile-why"
+        )
 
     def show(self, view: View) -> None:
         self.query_one(ChoiceList).choose(view.draft.profile)
@@ -263,6 +265,7 @@ class KeysPage(Page):
             ),
             markup=False,
             classes="quiet",
+            id="keys-where",
         )
 
     def show(self, view: View) -> None:
@@ -288,7 +291,14 @@ class SaveScroll(VerticalScroll, can_focus=True):
     """The file's text; `marks` are the rows that differ from the example."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("enter", "save", "save", id="first.save", tooltip="Save the file, or go to what is wrong first"),
+        Binding(
+            "enter",
+            "save",
+            "save",
+            key_display="enter",
+            id="first.save",
+            tooltip="Save, or go to what is wrong",
+        ),
         Binding("n", "mark(1)", "next change", id="first.mark", tooltip="The next line that differs from the example"),
         Binding("N", "mark(-1)", "change before", show=False, id="first.mark_back", tooltip="The one before"),
     ]
@@ -313,6 +323,7 @@ class SaveScroll(VerticalScroll, can_focus=True):
 class SavePage(Page):
     key = "save"
     title = "save"
+    _shown: tuple[Made, int] | None = None
 
     def compose(self) -> ComposeResult:
         yield Static(markup=False, id="save-summary")
@@ -324,7 +335,7 @@ class SavePage(Page):
         if made is None:
             self.query_one("#save-summary", Static).update(Content("checking"))
             return
-        room = view.width - 6
+        room = view.width - 3
         errors = [each for each in made.problems if each.severity is Severity.ERROR]
         lines: list[Content] = []
         if errors:
@@ -340,6 +351,9 @@ class SavePage(Page):
                 Content.styled(f"Only you can read it. {changed} lines differ from the example: marked.", "$quiet")
             )
         self.query_one("#save-summary", Static).update(Content("\n").join(lines))
+        if self._shown == (made, room):
+            return  # four hundred lines are drawn once
+        self._shown = (made, room)
         text, marks = file_view(made, view.glyphs, room)
         self.query_one("#save-lines", Static).update(text)
         self.query_one(SaveScroll).marks = marks

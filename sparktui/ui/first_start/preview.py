@@ -6,9 +6,9 @@ from textual.content import Content
 
 from sparktui.envfile import Problem
 from sparktui.ui.first_start.env_text import Made
-from sparktui.ui.first_start.wrapping import hanging
 from sparktui.ui.glyphs import Glyphs
 from sparktui.ui.secret_lines import masked_text
+from sparktui.ui.wrapping import hanging
 
 _MARGIN = 6
 

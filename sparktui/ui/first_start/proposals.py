@@ -245,7 +245,7 @@ def _shared_networks(
         told = said.get(host)
         pair = _on_one_cable(ours, told) if told else None
         if told is None or pair is None:
-            reason = "shares no ConnectX network with this machine" if told else "was not asked"
+            reason = "shares no ConnectX network with this machine" if told else "did not say its addresses"
             why = f"empty: {told.name if told else host} {reason}"
             return {
                 "WORKER_FABRIC_IPS": Proposal("", why + "; workers then mount over their route to the head"),

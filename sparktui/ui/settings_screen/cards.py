@@ -17,6 +17,7 @@ from textual.widgets import Input, Static
 
 from sparktui.envfile import Problem
 from sparktui.ui.settings_screen.book import Change, Line
+from sparktui.ui.wrapping import hanging
 
 CHECK_SECONDS = 0.2
 
@@ -35,7 +36,7 @@ class EditCard(ModalScreen[NewValue | None]):
         Binding("escape", "leave", "back", id="edit.back", tooltip="Leave this setting as it was"),
         Binding("up", "cycle(-1)", "other", show=False, id="edit.up", tooltip="The choice before"),
         Binding("down", "cycle(1)", "other", show=False, id="edit.down", tooltip="The next choice"),
-        Binding("ctrl+d", "default", "default", id="edit.default", tooltip="Take the line out: the default counts"),
+        Binding("ctrl+r", "default", "default", id="edit.default", tooltip="Take the line out: the default counts"),
     ]
 
     def __init__(self, line: Line, value: str, check: Callable[[str], Awaitable[Sequence[Problem]]]) -> None:
@@ -67,7 +68,7 @@ class EditCard(ModalScreen[NewValue | None]):
                 Content.assemble(
                     ("enter", "$accent bold"),
                     " keeps it   ",
-                    ("ctrl+d", "$accent bold"),
+                    ("ctrl+r", "$accent bold"),
                     " the default   ",
                     ("esc", "$accent bold"),
                     " back",
@@ -177,7 +178,9 @@ class DiffCard(ModalScreen[bool]):
                 yield Static(Content.styled(f"{glyphs.warn} {self._note}", "$warning"), markup=False)
             yield Static(Content("\n").join(lines), markup=False, id="diff-lines")
             if self._errors:
-                said = [Content.assemble((f"{glyphs.failed} ", "$error"), each.reason) for each in self._errors]
+                room = min(76, int(self.app.size.width * 0.96)) - 5
+                mark = Content.styled(f"{glyphs.failed} ", "$error")
+                said = [line for each in self._errors for line in hanging(each.reason, room, first=mark, indent=2)]
                 yield Static(
                     Content("\n").join([Content.styled("It cannot be saved like this:", "$error bold"), *said]),
                     markup=False,

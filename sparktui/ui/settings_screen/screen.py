@@ -36,6 +36,14 @@ from sparktui.ui.settings_screen.cards import DiffCard, EditCard, LeaveCard, New
 NAME_COLUMNS = 37
 
 
+class SettingList(OptionList):
+    """All settings below their groups."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("enter", "select", "edit", key_display="enter", id="settings.edit", tooltip="Edit the marked setting"),
+    ]
+
+
 class SettingsScreen(FrameScreen):
     """Dismissed with True when settings were saved."""
 
@@ -63,7 +71,7 @@ class SettingsScreen(FrameScreen):
     def body(self) -> Iterable[Widget]:
         yield Input(placeholder="filter", compact=True, id="settings-filter", select_on_focus=False)
         with Container(id="settings-body"):
-            yield OptionList(id="settings-list", markup=False, compact=True)
+            yield SettingList(id="settings-list", markup=False, compact=True)
             with VerticalScroll(id="settings-side", can_focus=False):
                 yield Static(markup=False, id="settings-about")
 
@@ -184,7 +192,9 @@ class SettingsScreen(FrameScreen):
         """A key of another screen; this one is left first."""
 
     def action_filter(self) -> None:
-        self.query_one("#settings-filter").focus()
+        box = self.query_one("#settings-filter", Input)
+        box.focus()
+        box.select_all()  # a word typed now is a new filter
 
     def action_copy(self) -> None:
         line = self.marked
