@@ -30,7 +30,7 @@ HEAD_IP=192.168.20.11
 WORKER_IPS='192.168.20.12 192.168.20.13'
 WORKER_HOSTS='nvidia@spark-b nvidia@spark-c'
 WORKER_FABRIC_IPS='10.10.0.2 10.10.4.3'
-FABRIC_IFACE=enp1s0f1np1
+FABRIC_IFACE=enp1s0f0np0
 NCCL_SOCKET_IFNAME=enP7s7
 GLOO_SOCKET_IFNAME=enP7s7
 # What one Spark's memory allows with nobody watching.

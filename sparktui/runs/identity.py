@@ -33,7 +33,7 @@ class Identity:
     def signal(self, number: signal.Signals, *, group: bool = False) -> bool:
         """Send a signal to exactly this process (or the group it leads); False when it is gone."""
         if not hasattr(os, "pidfd_open"):
-            return self._signal_by_pid(number, group=group)
+            return _signal_by_pid(self, number, group=group)
         try:
             handle = os.pidfd_open(self.pid)
         except (ProcessLookupError, OSError):
@@ -52,18 +52,19 @@ class Identity:
             os.close(handle)
         return True
 
-    def _signal_by_pid(self, number: signal.Signals, *, group: bool) -> bool:
-        """Where there is no handle on a process (macOS): looked at just before."""
-        if not self.alive:
-            return False
-        try:
-            if group and os.getpgid(self.pid) == self.pid:
-                os.killpg(self.pid, number)
-            else:
-                os.kill(self.pid, number)
-        except ProcessLookupError:
-            return False
-        return True
+
+def _signal_by_pid(process: Identity, number: signal.Signals, *, group: bool) -> bool:
+    """Where there is no handle on a process (macOS): looked at just before."""
+    if not process.alive:
+        return False
+    try:
+        if group and os.getpgid(process.pid) == process.pid:
+            os.killpg(process.pid, number)
+        else:
+            os.kill(process.pid, number)
+    except ProcessLookupError:
+        return False
+    return True
 
 
 def boot_id() -> str:

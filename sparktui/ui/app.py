@@ -143,7 +143,8 @@ class SparkApp(App[int]):
     # one place that shows
 
     def show_data(self) -> None:
-        if isinstance(self.screen, FrameScreen):
+        # Between two modes there is no screen for a moment; the next one reads everything when it is shown.
+        if self.screen_stack and isinstance(self.screen, FrameScreen):
             self.screen.show_frame()
             self.screen.refresh_data()
 
@@ -248,6 +249,9 @@ class SparkApp(App[int]):
             self.post_message(RunChanged(view))
         self.remembered = await self.session.remembered()
         if was_active:
+            # What build wrote into the env file decides what the nodes are asked next.
+            with contextlib.suppress(SparktuiError):
+                await self.session.reread()
             self._looked = False
             self.look_once()
 

@@ -70,14 +70,28 @@ class Session:
         Raises:
             SettingsError: all problems at once.
         """
+        settings = await self._read()
+        await self.close()
+        self.settings = settings
+        return settings
+
+    async def reread(self) -> None:
+        """After a run: a step may have written the env file (build pins the base). Links to the same nodes stay.
+
+        Raises:
+            SettingsError: the file can no longer be read.
+        """
+        settings = await self._read()
+        if self.settings is not None and settings.nodes != self.settings.nodes:
+            await self.close()
+        self.settings = settings
+
+    async def _read(self) -> Settings:
         from sparktui.runs.request import RunRequest
 
         # As `status` reads them: what cannot fit is refused where it would be started, and shown there.
         request = RunRequest(str(self.start.env_file), ("status",), profile=self.start.profile)
-        settings = await asyncio.to_thread(self.start.parts.load_settings, request)
-        await self.close()
-        self.settings = settings
-        return settings
+        return await asyncio.to_thread(self.start.parts.load_settings, request)
 
     async def links(self) -> tuple[NodeLink, ...]:
         """Head first; opened once."""
