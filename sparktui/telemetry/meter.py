@@ -19,12 +19,14 @@ class Meter:
     def __init__(self, node: Node, floor_bytes: int | None = None) -> None:
         self.node, self.floor_bytes = node, floor_bytes
         self._before: Record | None = None
+        self._swapped: tuple[float, int] | None = None
+        self._swap_rate: float | None = None
         self._errors_from: dict[str, dict[str, int]] = {}
         self._grown: dict[str, dict[str, int]] = {}
 
     def restarted(self) -> None:
         """A new stream: no rate across the gap; the error counts go on from the same beginning."""
-        self._before = None
+        self._before = self._swapped = self._swap_rate = None
 
     def take(self, record: Record, at: float, gpu: GpuReading | None = None) -> NodeSample:
         """The sample of `record`, which came at `at` by the head's clock."""
@@ -49,8 +51,18 @@ class Meter:
             ),
             nvme_free_bytes=record.free_bytes,
             uptime_seconds=record.uptime_seconds,
-            swapped_pages_per_second=_rate(_swapped(before), _swapped(record), seconds),
+            swapped_pages_per_second=self._swapping(record),
         )
+
+    def _swapping(self, record: Record) -> float | None:
+        """It is read less often: the last rate stays until the next."""
+        pages = _swapped(record)
+        if pages is not None and record.uptime_seconds is not None:
+            before, self._swapped = self._swapped, (record.uptime_seconds, pages)
+            if before is not None:
+                seconds = record.uptime_seconds - before[0]
+                self._swap_rate = _rate(before[1], pages, seconds if seconds >= SHORTEST_SECONDS else None)
+        return self._swap_rate
 
     def _ports(self, before: Record | None, record: Record, seconds: float | None) -> tuple[PortReading, ...] | None:
         if record.ports is None:
@@ -137,8 +149,8 @@ def _rate(before: int | None, now: int | None, seconds: float | None) -> float |
     return (now - before) / seconds
 
 
-def _swapped(record: Record | None) -> int | None:
-    if record is None or record.swapped_in_pages is None or record.swapped_out_pages is None:
+def _swapped(record: Record) -> int | None:
+    if record.swapped_in_pages is None or record.swapped_out_pages is None:
         return None
     return record.swapped_in_pages + record.swapped_out_pages
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 INTERVAL_SECONDS = 1
 SLOW_TICKS = 5
-"""Rates and error counters of the RDMA devices are read every so many records: each asks the card's firmware."""
+"""Rates and error counters of the RDMA devices (each asks the card's firmware) and swapping: every so many records."""
 LIST_SECONDS = 30
 """How often devices are listed anew (a card may come with its cable) and file systems asked for space."""
 SILENT_DISK_ROUNDS = 10
@@ -30,19 +30,20 @@ ERROR_COUNTERS = (
 """Those whose growth means a bad cable, a flap, loss or a peer that is gone (not congestion marks, not discards)."""
 
 # cd /proc: `grep -H` then prints short names. The pattern keeps numbers, states, and the meminfo lines that are used.
+# A record is written at once: in two parts it would wake the follower twice.
 _SCRIPT = r"""
 cd /proc || exit 1
 ib=../sys/class/infiniband
 net=../sys/class/net
-mem='Mem(Total|Free|Available)|Buffers|Cached|Swap(Total|Free)|AnonPages|Mapped|Shmem|Slab'
-mem="$mem|SReclaimable|SUnreclaim|KReclaimable|PageTables|KernelStack|Percpu"
-pattern="^ *[0-9]|^($mem):|^(cpu|full|some|pswpin|pswpout) "
+mem='Mem(Total|Free|Available)|Buffers|Cached|Swap(Total|Free)|AnonPages|Shmem'
+mem="$mem|SReclaimable|SUnreclaim|PageTables|KernelStack|Percpu"
+pattern="^ *[0-9]|^($mem):|^(cpu|full|pswpin|pswpout) "
 tick=0
 quiet=0
 while :; do
   if [ $((tick % @LIST_TICKS@)) -eq 0 ]; then
-    fast='uptime meminfo pressure/memory stat vmstat'
-    slow=
+    fast='uptime meminfo pressure/memory stat'
+    slow=vmstat
     echo @devices
     for d in "$ib"/*; do
       [ -e "$d/ports/1/state" ] || continue
@@ -77,10 +78,10 @@ while :; do
       fi
     fi
   fi
-  if [ $((tick % @SLOW_TICKS@)) -eq 0 ]; then grep -sHE "$pattern" $fast $slow
-  else grep -sHE "$pattern" $fast
+  if [ $((tick % @SLOW_TICKS@)) -eq 0 ]; then read=$(grep -sHE "$pattern" $fast $slow)
+  else read=$(grep -sHE "$pattern" $fast)
   fi
-  echo @end || exit 0
+  printf '%s\n@end\n' "$read" || exit 0
   tick=$((tick + 1))
   sleep @INTERVAL@
 done

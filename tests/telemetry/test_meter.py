@@ -75,6 +75,15 @@ def test_errors_are_the_growth_since_the_watch_began_not_those_of_cabling_day() 
     assert port(metered.take(record(9.0, errors={"counters/symbol_error": 1}))).errors == 3
 
 
+def test_swapping_is_a_rate_that_stays_until_it_is_read_again() -> None:
+    metered = Metered()
+    assert metered.take(record(10.0, swapped=1000)).swapped_pages_per_second is None
+    assert metered.take(record(15.0, swapped=1500)).swapped_pages_per_second == 100.0
+    without = [line for line in record(16.0) if not line.startswith("vmstat")]
+    assert metered.take(without).swapped_pages_per_second == 100.0
+    assert metered.take(record(20.0, swapped=1500)).swapped_pages_per_second == 0.0
+
+
 def test_a_rate_of_a_port_that_is_down_is_not_shown() -> None:
     found = port(Metered().take(record(1.0, down=["rocep1s0f0"])))
     assert (found.active, found.state, found.rate_gbit) == (False, "DOWN", None)
