@@ -63,7 +63,7 @@ class HelpScreen(ModalScreen[None]):
             yield Static(self.content(), id="help-text", markup=False)
 
     def action_scroll(self, rows: int) -> None:
-        self.query_one("#help-card").scroll_relative(y=rows, animate=False)
+        self.query_one("#help-card").scroll_relative(y=rows, animate=False, immediate=True)
 
     def content(self) -> Content:
         own, everywhere = self._rows()

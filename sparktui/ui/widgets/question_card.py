@@ -11,7 +11,7 @@ from typing import ClassVar
 
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.containers import Horizontal, VerticalScroll
+from textual.containers import Horizontal, Vertical, VerticalScroll
 from textual.content import Content
 from textual.screen import ModalScreen
 from textual.widgets import Button, Static
@@ -63,10 +63,11 @@ class QuestionCard(ModalScreen[str | None]):
         super().__init__()
 
     def compose(self) -> ComposeResult:
-        with VerticalScroll(classes="card", id="question-card", can_focus=False):
+        with Vertical(classes="card", id="question-card"):
             yield Static(Content.styled(self.question_title, "bold"), id="question-title", markup=False)
             text = "\n".join(plain(line) for line in self.text.split("\n"))
-            yield Static(Content(text), id="question-text", markup=False)
+            with VerticalScroll(id="question-scroll", can_focus=False):
+                yield Static(Content(text), id="question-text", markup=False)
             with Horizontal(id="question-choices"):
                 for number, choice in enumerate(self.choices):
                     yield Button(Content(choice), id=f"choice-{number}", classes="choice", compact=True)
@@ -83,5 +84,4 @@ class QuestionCard(ModalScreen[str | None]):
         self.dismiss(None)
 
     def action_scroll(self, direction: int) -> None:
-        card = self.query_one("#question-card")
-        card.scroll_relative(y=direction * 3, animate=False)
+        self.query_one("#question-scroll").scroll_relative(y=direction * 3, animate=False, immediate=True)

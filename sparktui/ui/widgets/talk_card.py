@@ -117,7 +117,7 @@ class TalkCard(ModalScreen[None]):
             self._show_lines()
 
     def action_scroll(self, direction: int) -> None:
-        self.query_one("#talk-card").scroll_relative(y=direction * 5, animate=False)
+        self.query_one("#talk-card").scroll_relative(y=direction * 5, animate=False, immediate=True)
 
     def action_copy(self) -> None:
         what, text = copied_of(self.lines[self.pointed])

@@ -10,7 +10,6 @@ from sparktui.errors import SparktuiError
 from sparktui.runs.view import Asked, RunView, StepState
 from sparktui.ui.wizard.rows import StepRow, next_row
 
-
 NOTHING = "nothing"
 """The word for the key line when enter has nothing to do; then it is not shown there."""
 

@@ -306,7 +306,7 @@ class WizardScreen(RunActions):
 
     def action_scroll(self, direction: int) -> None:
         step = self.query_one("#step", VerticalScroll)
-        step.scroll_relative(y=direction * max(1, step.size.height - 2), animate=False)
+        step.scroll_relative(y=direction * max(1, step.size.height - 2), animate=False, immediate=True)
 
     def action_pane(self, by: int) -> None:
         self.pane_chosen = True
