@@ -34,7 +34,7 @@ async def records(argv: Sequence[str], count: int) -> list[Record]:
 
 async def test_two_records_of_this_machine(tmp_path: Path) -> None:
     first, second = await records(sampler_argv((str(tmp_path), "/no/such/folder")), 2)
-    told = parse_meminfo(Path("/proc/meminfo").read_text())
+    told = parse_meminfo(_bytes(Path("/proc/meminfo")).decode())
     assert told is not None and first.memory is not None
     assert first.memory.total_bytes == told.total_bytes
     assert first.memory.available_bytes and first.memory.anon_bytes and first.memory.slab_reclaimable_bytes is not None
@@ -50,11 +50,14 @@ async def test_leaving_leaves_nothing_behind() -> None:
     mark = f"/no/such/{id(object())}"
     await records(sampler_argv((mark,)), 1)
     for _ in range(100):
-        left = [path for path in Path("/proc").glob("[0-9]*/cmdline") if mark.encode() in _bytes(path)]
-        if not left:
+        if not (left := _running(mark)):
             return
         await asyncio.sleep(0.1)
     pytest.fail(f"still there: {left}")
+
+
+def _running(mark: str) -> list[Path]:
+    return [path for path in Path("/proc").glob("[0-9]*/cmdline") if mark.encode() in _bytes(path)]
 
 
 def _bytes(path: Path) -> bytes:
