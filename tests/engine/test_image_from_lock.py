@@ -68,7 +68,14 @@ def in_image(engine: HostNetworkEngine, *command: str) -> str:
 
 
 @pytest.fixture(scope="module")
-def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HostNetworkEngine]:
+def overlay(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The overlay that ships, as it is now: an edit in the checkout meanwhile changes no test."""
+    here = tmp_path_factory.mktemp("overlay") / "overlay"
+    return Path(shutil.copytree(shipped("overlay"), here, ignore=shutil.ignore_patterns("__pycache__")))
+
+
+@pytest.fixture(scope="module")
+def engine(overlay: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[HostNetworkEngine]:
     """An Engine that holds IMAGE, built from the lock; the lock's layer comes from the cache where it is there."""
     cache = LockImageCache(RECIPE)
     with cache.held():
@@ -79,7 +86,7 @@ def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HostNetworkEngi
             ensure_base(engine, work)
             environment, binds = pip_settings.of_this_machine()
             engine.set_runtime(binds=binds, environment=environment)
-            build(engine, settings_in(work), shipped("overlay"), work / "build.log")
+            build(engine, settings_in(work), overlay, work / "build.log")
             engine.set_runtime(binds=(), environment={})
             cache.complete()
             engine.docker("image", "prune", "--force")  # earlier overlays
@@ -89,16 +96,16 @@ def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HostNetworkEngi
     assert not cgroup_dirs("sparktui-image-from-lock")
 
 
-def test_the_image_says_what_it_was_built_from(engine: HostNetworkEngine) -> None:
+def test_the_image_says_what_it_was_built_from(engine: HostNetworkEngine, overlay: Path) -> None:
     labels, _ = inspected(engine, IMAGE)
     assert labels["sparktui.owner"] == "sparktui"
     assert labels["sparktui.engine"] == engine_env.VERSION
-    assert labels[OVERLAY_LABEL] == content_hash(shipped("overlay"))
+    assert labels[OVERLAY_LABEL] == content_hash(overlay)
     assert (labels[BASE_LABEL], labels[NFS_LABEL]) == (BASE, "kernel")
 
 
-def test_the_older_engine_is_replaced_by_the_lock_and_by_nothing_else(engine: HostNetworkEngine) -> None:
-    lock = (shipped("overlay") / "engine-x86_64.lock").read_text()
+def test_the_older_engine_is_replaced_by_the_lock_and_by_nothing_else(engine: HostNetworkEngine, overlay: Path) -> None:
+    lock = (overlay / "engine-x86_64.lock").read_text()
     wanted = {normal(name): version for name, version in re.findall(r"^([A-Za-z0-9._-]+)==([^\s;\\]+)", lock, re.M)}
     listed = in_image(engine, "python3", "-m", "pip", "list", "--format", "json", "--disable-pip-version-check")
     found = {normal(each["name"]): each["version"] for each in json.loads(listed)}
@@ -111,10 +118,12 @@ def test_the_exporters_programs_are_in_it_and_no_package_list_stayed(engine: Hos
     assert in_image(engine, "sh", "-c", "command -v rpc.nfsd; ls /var/lib/apt/lists").split() == ["/usr/sbin/rpc.nfsd"]
 
 
-def test_another_overlay_or_exporter_keeps_the_locks_layer(engine: HostNetworkEngine, tmp_path: Path) -> None:
-    overlay = tmp_path / "overlay"
-    shutil.copytree(shipped("overlay"), overlay, ignore=shutil.ignore_patterns("__pycache__"))
-    changed = overlay / "spark_overlay/node_view.py"
+def test_another_overlay_or_exporter_keeps_the_locks_layer(
+    engine: HostNetworkEngine, overlay: Path, tmp_path: Path
+) -> None:
+    edited = tmp_path / "overlay"
+    shutil.copytree(overlay, edited)
+    changed = edited / "spark_overlay/node_view.py"
     changed.write_text(changed.read_text() + "\n# changed by a test\n")
     _, base = inspected(engine, BASE)
     _, first = inspected(engine, IMAGE)
@@ -122,8 +131,8 @@ def test_another_overlay_or_exporter_keeps_the_locks_layer(engine: HostNetworkEn
     other = settings_in(tmp_path, IMAGE="sparktui:other-overlay")
     bare = settings_in(tmp_path, IMAGE="sparktui:no-exporter", NFS_SHARE="0")
     try:
-        build(engine, other, overlay, tmp_path / "other.log")
-        build(engine, bare, overlay, tmp_path / "bare.log")
+        build(engine, other, edited, tmp_path / "other.log")
+        build(engine, bare, edited, tmp_path / "bare.log")
         _, second = inspected(engine, other.image)
         _, third = inspected(engine, bare.image)
     finally:
