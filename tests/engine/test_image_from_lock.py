@@ -20,6 +20,7 @@ import httpx
 import pytest
 
 from sparktui.engine.launch import launch_specs
+from sparktui.envfile.fixes import quoted
 from sparktui.readings.image_identity import BASE_LABEL, NFS_LABEL, OVERLAY_LABEL
 from sparktui.settings import Settings, parse_settings
 from sparktui.shipped import shipped
@@ -41,7 +42,7 @@ READY = re.compile(r"^\[spark\] READY rank=0 port=(\d+) model=\S+", re.MULTILINE
 
 def settings_in(folder: Path, **changed: str) -> Settings:
     values = {"HEAD_IP": "10.0.0.1", "WORKER_IPS": "10.0.0.2 10.0.0.3", "IMAGE": IMAGE} | changed
-    text = "".join(f"{name}='{value}'\n" for name, value in values.items())
+    text = "".join(f"{name}={quoted(value)}\n" for name, value in values.items())
     return parse_settings(text, env_path=folder / ".env", profile="three", environment={"HOME": str(folder)})
 
 
