@@ -22,6 +22,8 @@ HANG_SECONDS = 20.0
 """An open stream that says nothing for this long is given up and opened anew."""
 FIRST_PAUSE_SECONDS = 1.0
 LONGEST_PAUSE_SECONDS = 30.0
+UNSEEN_PAUSE_SECONDS = 120.0
+"""The longest for a node that never answered: it may refuse the key, and logins that fail get addresses banned."""
 GPU_STALE_SECONDS = 4 * GPU_SECONDS
 _GPU_PAUSE_SECONDS = 60.0
 _NO_GPU_PAUSE_SECONDS = 900.0
@@ -52,6 +54,8 @@ class NodeFollower:
         self._gpu: GpuReading | None = None
         self._opened_at = self._heard_at = clock()
         self._problem = ""
+        self._count = 0
+        self._no_gpu = False
 
     # -- what is known ------------------------------------------------------------------------------------------
 
@@ -59,8 +63,6 @@ class NodeFollower:
     def count(self) -> int:
         """How many samples have come."""
         return self._count
-
-    _count = 0
 
     def sample(self, now: float) -> NodeSample:
         """The node as it is known at `now`; the last values stay when nothing comes."""
@@ -109,14 +111,14 @@ class NodeFollower:
         self._problem = why
 
     def _pause(self) -> Callable[[], float]:
-        """1, 2, 4, … 30 s; 1 s again after a stream that gave samples."""
+        """1, 2, 4, … s; 1 s again after a stream that gave samples."""
         seconds, seen = FIRST_PAUSE_SECONDS, 0
 
         def pause() -> float:
             nonlocal seconds, seen
             if self._count > seen:
                 seconds, seen = FIRST_PAUSE_SECONDS, self._count
-            now, seconds = seconds, min(2 * seconds, LONGEST_PAUSE_SECONDS)
+            now, seconds = seconds, min(2 * seconds, LONGEST_PAUSE_SECONDS if self._count else UNSEEN_PAUSE_SECONDS)
             return now
 
         return pause
@@ -157,8 +159,6 @@ class NodeFollower:
             if reading is not None:
                 self._gpu = reading
             self._no_gpu = stream.absent
-
-    _no_gpu = False
 
     def _gpu_pause(self) -> float:
         return _NO_GPU_PAUSE_SECONDS if self._no_gpu else _GPU_PAUSE_SECONDS
