@@ -60,7 +60,7 @@ class SmokeCard(ModalScreen[None]):
             yield Static("", id="smoke-text", markup=False)
 
     def on_mount(self) -> None:
-        for name in ("run_view", "starting", "snapshot", "inspections"):
+        for name in ("run_view", "starting", "refused", "snapshot", "inspections"):
             self.watch(self.app, name, self.show_rows, init=False)
         if self._running_step() is None and self.hindrance() is None:
             self._start()
@@ -108,8 +108,8 @@ class SmokeCard(ModalScreen[None]):
         return None
 
     def show_rows(self) -> None:
-        if self.is_mounted:
-            self.query_one("#smoke-text", Static).update(self._content())
+        for text in self.query("#smoke-text").results(Static):
+            text.update(self._content())
 
     def _content(self) -> Content:
         glyphs = self.app.glyphs
@@ -131,14 +131,16 @@ class SmokeCard(ModalScreen[None]):
                 lines += smoke_rows(last.findings, glyphs, running=False)
         else:
             lines += smoke_rows((), glyphs, running=bool(self.app.starting))
-            said = "the run is starting" if self.app.starting or not self._refused() else "it did not start"
-            lines += [Content(""), Content.styled(said, "$quiet")]
+            lines.append(Content(""))
+            if self.app.refused is not None and self.asked_for:
+                first, *more = self.app.refused.lines()
+                lines.append(Content.styled(f"{glyphs.failed} it did not start: {plain(first)}", "$error"))
+                lines += [Content(plain(line)) for line in more]
+            else:
+                lines.append(Content.styled("r: ask the endpoint" if not self.asked_for else "starting", "$quiet"))
         keys = "esc: close" if step is None or step.state is not StepState.RUNNING else "esc: close, the test goes on"
         again = "   r: again   c: copy" if step is not None and step.state is not StepState.RUNNING else ""
         return Content("\n").join([*lines, Content(""), Content.styled(keys + again, "$quiet")])
-
-    def _refused(self) -> bool:
-        return self.asked_for and not self.app.starting and not self.app.run_view.active
 
     def _verdict(self, step: StepView) -> list[Content]:
         glyphs = self.app.glyphs

@@ -71,8 +71,6 @@ class LivePanes(Container):
             self._place()
 
     def _place(self) -> None:
-        if not self.is_mounted:
-            return
         shown = [self.picked, *(name for name in PANES if name != self.picked)][: self.room]
-        for name in PANES:
-            self.query_one(f"#pane-{name}").display = name in shown
+        for pane in self.query(".live-pane"):
+            pane.display = str(pane.id).removeprefix("pane-") in shown
