@@ -55,6 +55,8 @@ async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, hand
                 await _whole(writer, reply)
             elif not await _streamed(reader, writer, reply, reply.stream):
                 return
+            if request.headers.get("connection", "").lower() == "close":
+                return
     except (ConnectionError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, ValueError):
         return
     finally:

@@ -70,7 +70,7 @@ def _engine(world: World, machine: Machine, at: float) -> tuple[float, float]:
     gpu += sheet["graphs"] * told.share(Mark.GRAPHS_BEGIN, Mark.GRAPHS_END, at)
     ordinary = 2.7 * told.share(Mark.STARTED, Mark.RENDEZVOUS, at) + (1.3 if machine.is_head else 0.0)
     if world.requests_running and told.is_up(at):
-        gpu += 0.25 * min(world.requests_running, 4)
+        gpu += 0.1 * min(world.requests_running, 4)
     return gpu * GIB, ordinary * GIB
 
 

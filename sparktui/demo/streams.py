@@ -17,6 +17,7 @@ from sparktui.demo.network import counter_lines, fabric_lines
 from sparktui.demo.play import Mark
 from sparktui.demo.scripts import UnknownOnDemo, df_text
 from sparktui.readings.nvidia_smi import GPU_FIELDS_SHORT
+from sparktui.telemetry.sampler import ERROR_COUNTERS
 
 if TYPE_CHECKING:
     from sparktui.demo.world import World
@@ -28,6 +29,7 @@ _GPU_EVERY_SECONDS, _APPS_EVERY = 5.0, 6
 _REASONS = ("hw_thermal_slowdown", "sw_thermal_slowdown", "hw_power_brake_slowdown")
 _GPU_FIELDS = (*GPU_FIELDS_SHORT, *(f"clocks_event_reasons.{reason}" for reason in _REASONS))
 _CORES = 20
+_TRAFFIC = ("counters/port_xmit_data", "counters/port_rcv_data")
 
 
 class CommandEnded(Exception):
@@ -120,9 +122,8 @@ def _record(world: World, machine: Machine, busy: int, idle: int, *, slow: bool)
         fast = path.endswith("/ports/1/state")
         if fast or (slow and path.endswith("/ports/1/rate")):
             rows.append(f"..{path}:{value}")
-    for path, value in counter_lines(world, machine):
-        if slow or path.endswith(("port_xmit_data", "port_rcv_data")):
-            rows.append(f"..{path}:{value}")
+    wanted = (*ERROR_COUNTERS, *_TRAFFIC) if slow else _TRAFFIC
+    rows += [f"..{path}:{value}" for path, value in counter_lines(world, machine) if path.endswith(wanted)]
     if slow:
         rows += [f"../sys/class/net/{port.netdev}/carrier_changes:2" for port in PORT_NAMES]
     rows.append(f"../sys/block/nvme0n1/stat: 1000 0 {int(machine.disk_read) // 512} 0 0 0 0 0 0 0 0")

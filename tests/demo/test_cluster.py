@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import shutil
 import time
@@ -15,7 +16,8 @@ from sparktui.demo.parts import demo_parts
 from sparktui.readings.sglang_metrics import parse_metrics
 from sparktui.runs.request import RunRequest
 from sparktui.telemetry.fleet import Fleet
-from sparktui.telemetry.sample import ClusterSnapshot, Freshness
+from sparktui.telemetry.sample import ClusterSnapshot, EndpointState, Freshness
+from sparktui.telemetry.serving import Endpoint
 from tests.demo.conftest import Demo
 
 GIB = 1024**3
@@ -67,6 +69,7 @@ async def test_telemetry_follows_the_nodes_and_sees_the_weights(demo: Demo, monk
         assert node.ports is not None
         assert [port.active for port in node.ports] == [True] * 4
         assert {port.cage for port in node.ports} == {"p0", "p1"}
+        assert all(port.errors == 0 for port in node.ports)
     assert len({node.split.total_bytes for node in calm.nodes}) == 3
     assert not calm.alarms
     demo.events("up", "--yes")
@@ -76,6 +79,7 @@ async def test_telemetry_follows_the_nodes_and_sees_the_weights(demo: Demo, monk
         assert (node.split.available_bytes or 0) > 4 * GIB
         assert node.gpu is not None
         assert (node.gpu.process_bytes or 0) > 100 * GIB
+        assert not any(port.growing for port in node.ports or ())
     assert not serving.alarms
 
 
@@ -96,6 +100,9 @@ def test_the_endpoint_answers_as_sglang_does_and_counts(demo: Demo) -> None:
     assert metrics.gauge("num_running_reqs") == 0
     assert (metrics.counter("realtime_tokens_total", mode="decode") or 0) >= 50
     assert (metrics.counter("generation_tokens_total") or 0) >= 50
+    seen = asyncio.run(Endpoint(f"http://127.0.0.1:{demo.home.port()}", model="deepseek-v4.1-flash").look())
+    assert seen.state is EndpointState.READY
+    assert seen.accept_length == pytest.approx(3.02)
     talk = demo.run("talk").stdout
     assert f"http://127.0.0.1:{demo.home.port()}/v1" in talk
 
