@@ -25,7 +25,7 @@ async def picture(settings: Settings, links: Sequence[NodeLink]) -> ClusterSnaps
     """The cluster after two samples of each node (a rate needs two)."""
     from sparktui.telemetry.of_settings import endpoint_of, fleet_of
 
-    fleet = fleet_of(settings, links, endpoint=endpoint_of(settings))
+    fleet = fleet_of(settings, links, endpoint=endpoint_of(settings), keep=False)
     last: ClusterSnapshot | None = None
     loop = asyncio.get_running_loop()
     end = loop.time() + WAIT_SECONDS

@@ -10,6 +10,7 @@ from typing import Protocol
 from sparktui.remote.link import NodeLink
 from sparktui.telemetry.alarms import AlarmBook, Limits
 from sparktui.telemetry.follower import NodeFollower
+from sparktui.telemetry.kept_samples import KeptSamples
 from sparktui.telemetry.sample import ClusterSnapshot, Serving
 
 _CLOSE_SECONDS = 0.9
@@ -35,6 +36,7 @@ class Fleet:
         serving: the endpoint's follower; None watches no endpoint.
         limits: what an alarm is; its floor is shown in each node's memory.
         planned: node name and cage (`p0`) of every planned cable's end.
+        kept: keeps the last minutes on the head's disk; a node that never answers is shown as it was last seen.
     """
 
     def __init__(
@@ -47,11 +49,12 @@ class Fleet:
         serving: ServingSource | None = None,
         limits: Limits | None = None,
         planned: frozenset[tuple[str, str]] = frozenset(),
+        kept: KeptSamples | None = None,
         interval_seconds: float = 1.0,
     ) -> None:
         limits = limits or Limits()
         self._clock, self._serving, self._interval = clock, serving, interval_seconds
-        self._book = AlarmBook(limits, planned)
+        self._book, self._kept = AlarmBook(limits, planned), kept
         self._followers = tuple(
             NodeFollower(
                 link,
@@ -71,6 +74,13 @@ class Fleet:
         self._book = self._book.judged(ClusterSnapshot(now, nodes, serving))
         return ClusterSnapshot(now, nodes, serving, self._book.alarms)
 
+    async def _keep(self, kept: KeptSamples) -> None:
+        seen = await kept.last_seen()
+        for follower in self._followers:
+            if (before := seen.get(follower.name)) is not None:
+                follower.last_seen = before.text
+        await kept.run()
+
     def complete(self, samples: int = 2) -> bool:
         """Every node has given so many samples, or has said why not."""
         return all(each.count >= samples or each.sample(self._clock()).problem for each in self._followers)
@@ -83,9 +93,14 @@ class Fleet:
         tasks = [asyncio.create_task(each.run()) for each in self._followers]
         if self._serving is not None:
             tasks.append(asyncio.create_task(self._serving.run()))
+        if self._kept is not None:
+            tasks.append(asyncio.create_task(self._keep(self._kept)))
         try:
             while True:
-                yield self.snapshot()
+                snapshot = self.snapshot()
+                if self._kept is not None:
+                    self._kept.take(snapshot)
+                yield snapshot
                 await asyncio.sleep(self._interval)
         finally:
             for task in tasks:

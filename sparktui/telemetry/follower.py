@@ -33,6 +33,9 @@ _CLOSE_SECONDS = 0.8
 class NodeFollower:
     """Owns one node's stream.
 
+    Attributes:
+        last_seen: what an earlier watch kept of it, said while it has not answered this one.
+
     Args:
         clock: seconds, monotonic.
         folders: whose file systems' free space is wanted.
@@ -56,8 +59,13 @@ class NodeFollower:
         self._problem = ""
         self._count = 0
         self._no_gpu = False
+        self.last_seen = ""
 
     # -- what is known ------------------------------------------------------------------------------------------
+
+    @property
+    def name(self) -> str:
+        return self._link.node.name
 
     @property
     def count(self) -> int:
@@ -71,6 +79,8 @@ class NodeFollower:
             waited = now - self._opened_at
             state = Freshness.GONE if self._problem else Freshness.WAITING
             problem = self._problem or (f"no sample yet, {waited:.0f} s" if waited > LIVE_SECONDS else "")
+            if problem and self.last_seen:
+                problem = f"{problem}; {self.last_seen}"
             return NodeSample(self._link.node.name, self._link.node.rank, state, problem=problem)
         age = max(0.0, now - last.taken_at)
         gpu = self._gpu if self._gpu and now - self._gpu.taken_at <= GPU_STALE_SECONDS else None

@@ -11,6 +11,7 @@ from sparktui.engine.endpoint import local_url
 from sparktui.engine.environment import uses_rdma
 from sparktui.engine.folders import NodeFolders, node_folders
 from sparktui.telemetry.fleet import Fleet
+from sparktui.telemetry.kept_samples import KeptSamples
 from sparktui.telemetry.serving import Endpoint
 
 if TYPE_CHECKING:
@@ -43,9 +44,22 @@ def fleet_of(
     *,
     endpoint: Endpoint | None = None,
     gpu: bool = True,
+    keep: bool = True,
     clock: Callable[[], float] = time.monotonic,
 ) -> Fleet:
-    """All nodes of `links`; with the endpoint where it is given."""
+    """All nodes of `links`; with the endpoint where it is given.
+
+    Args:
+        keep: keep the last ten minutes in the cluster's state folder (case U52).
+    """
     by_name = {link.node.name: link.node for link in links}
     folders = {name: watched_folders(node_folders(settings, node)) for name, node in by_name.items()}
-    return Fleet(links, clock=clock, folders=folders, gpu=gpu, serving=endpoint, planned=planned_ends(settings))
+    return Fleet(
+        links,
+        clock=clock,
+        folders=folders,
+        gpu=gpu,
+        serving=endpoint,
+        planned=planned_ends(settings),
+        kept=KeptSamples(settings.state_dir / "samples") if keep else None,
+    )
