@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, ClassVar
 
 from textual.binding import Binding, BindingType
 from textual.containers import Container, Vertical
+from textual.content import Content
 from textual.widget import Widget
+from textual.widgets import Static
 
 from sparktui.telemetry.sample import ClusterSnapshot, NodeSample
 from sparktui.ui.frame import FrameScreen
@@ -82,9 +84,11 @@ class MonitorScreen(FrameScreen):
         self.all_alarms = False
         self.paused: Seen | None = None
         self._trends_at: tuple[object, ...] = ()
+        self._trouble = ""
         super().__init__()
 
     def body(self) -> Iterable[Widget]:
+        yield Static("", id="monitor-trouble", markup=False)
         yield AlarmList(id="monitor-alarms")
         yield PageLine(id="monitor-pages-line")
         with Container(id="monitor-pages"):
@@ -129,6 +133,13 @@ class MonitorScreen(FrameScreen):
     def refresh_data(self) -> None:
         seen, pages = self.seen, self.shown_pages
         self._place(pages)
+        if self.app.trouble != self._trouble:
+            self._trouble = self.app.trouble
+            line = self.query_one("#monitor-trouble", Static)
+            line.update(
+                Content.assemble((f"{self._trouble}\n", "$error"), "nothing is watched; e: settings, w: wizard")
+            )
+            line.display = bool(self._trouble)
         snapshot = seen.snapshot
         most = self.app.size.height // 2 if self.all_alarms else 4 if self.app.size.height < 32 else 6
         self.query_one(AlarmList).show(snapshot.alarms, most)
