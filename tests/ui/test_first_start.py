@@ -276,6 +276,33 @@ async def test_a_dead_node_costs_its_own_row(tmp_path: Path) -> None:
         await until(pilot, lambda: app.at == "network")
 
 
+async def test_another_user_is_tried_before_going_on(tmp_path: Path) -> None:
+    app = BeforeSettings(tmp_path)
+    async with app.run_test(size=SIZE) as pilot:
+        await begun(app, pilot)
+        await enter_until(app, pilot, "ssh")
+        await until(pilot, lambda: app.first.rows and all(row.state is not None for row in app.first.rows))
+        count = len(app.opened_with)
+        await type_into(app, pilot, "WORKER_USER", "spark")
+        await pilot.press("enter", "enter")
+        await until(pilot, lambda: len(app.opened_with) > count and all(row.state for row in app.first.rows))
+        assert app.at == "ssh"
+        assert app.opened_with[-1].worker_user == "spark"
+        assert app.first.rows[1].target == "spark@spark-b"
+
+
+async def test_a_failed_nodes_next_step_is_copied(tmp_path: Path) -> None:
+    app = BeforeSettings(tmp_path)
+    app.refusals["worker1"] = dead("worker1")
+    async with app.run_test(size=SIZE) as pilot:
+        await begun(app, pilot)
+        await enter_until(app, pilot, "ssh")
+        await until(pilot, lambda: app.first.rows and all(row.state is not None for row in app.first.rows))
+        await pilot.press("ctrl+y")
+        await until(pilot, lambda: app.copied)
+    assert app.copied == ["is it on? ping spark-b"]
+
+
 async def test_an_unknown_host_key_is_shown_and_trusted_by_y_alone(tmp_path: Path) -> None:
     app = BeforeSettings(tmp_path)
     app.refusals["worker1"] = unknown_key("spark-b")

@@ -80,11 +80,12 @@ async def test_a_setting_shows_meaning_value_default_and_where_it_comes_from(app
         await until(pilot, lambda: "from line 7" in screen_text(app))
         text = screen_text(app)
         assert "The window of one request" in text
-        assert "default of three 262144" in text
+        assert "three 262144" in text and "four 1048576" in text
         assert "tokens, 4096 to 1048576" in text
         await pilot.press("escape")
         await mark(app, pilot, "PORT")
         await until(pilot, lambda: "from default of three" in screen_text(app))
+        assert "default 8888" in screen_text(app)
 
 
 async def test_every_setting_is_listed_below_its_group(app: AppInTest) -> None:
@@ -253,6 +254,16 @@ async def test_settings_that_are_refused_can_be_mended_here(tmp_path: Path) -> N
         await pilot.press("enter")
         await until(pilot, lambda: app.session.settings is not None)
         await until(pilot, lambda: not app.trouble)
+
+
+async def test_what_is_open_is_counted_and_n_goes_there(app: AppInTest) -> None:
+    app.env_file.write_text(TEXT + "PORT=99999\n")
+    async with app.run_test(size=SIZE) as pilot:
+        await until(pilot, lambda: app.trouble)
+        screen = await opened(app, pilot)
+        assert "line 8: PORT=99999" in screen_text(app)
+        await pilot.press("n")
+        await until(pilot, lambda: screen.marked is not None and screen.marked.name == "PORT")
 
 
 def book(text: str = TEXT) -> Book:

@@ -50,7 +50,13 @@ class FirstStart(FrameScreen):
         Binding("ctrl+n", "next(True)", "on", id="first.next", tooltip="The next group, whatever is still open here"),
         Binding("ctrl+b,escape", "back", "back", key_display="esc", id="first.back", tooltip="The group before"),
         Binding("ctrl+t", "test", "try ssh", id="first.test", tooltip="Try all nodes again"),
-        Binding("ctrl+y", "copy_key", "copy key", show=False, id="first.copy", tooltip="Copy the random key"),
+        Binding(
+            "ctrl+y",
+            "copy",
+            "copy",
+            id="first.copy",
+            tooltip="Copy the random key, or the first failed node's next step",
+        ),
         # Screens that need settings; there are none yet.
         Binding("w,m,l,s,t,e", "nothing", show=False, system=True),
     ]
@@ -297,6 +303,8 @@ class FirstStart(FrameScreen):
                 return f"{each.reason}   (ctrl+n goes on all the same)"
         if page == "sparks" and not values_of(self.draft, self.proposed).get("WORKER_HOSTS"):
             return "still looking at this machine" if self.found is None else "no workers yet: name them"
+        if page == "ssh" and self._test_if_new():
+            return "trying the nodes with this"
         if page == "ssh" and self._insisted != page:
             bad = [row for row in self.rows if row.state is not State.OK]
             if any(row.state is None for row in bad):
@@ -319,30 +327,49 @@ class FirstStart(FrameScreen):
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         if action == "test":
             return self.draft.page == "ssh"
-        if action == "copy_key":
-            return self.draft.page == "keys" and self.draft.key is KeyChoice.RANDOM
+        if action == "copy":
+            return bool(self._to_copy()[0])
         return super().check_action(action, parameters)
 
-    def action_copy_key(self) -> None:
-        self.post_message(Copied(self.random_key, "the API key"))
+    def _to_copy(self) -> tuple[str, str]:
+        """What ctrl+y copies here, and what that is."""
+        if self.draft.page == "keys" and self.draft.key is KeyChoice.RANDOM:
+            return self.random_key, "the API key"
+        if self.draft.page == "ssh":
+            return next(((row.fix, f"{row.name}'s next step") for row in self.rows if row.fix), ("", ""))
+        return "", ""
+
+    def action_copy(self) -> None:
+        text, what = self._to_copy()
+        self.post_message(Copied(text, what))
 
     # ssh
 
-    def _test_if_new(self) -> None:
+    def _asked(self) -> tuple[str, ...]:
+        """What a test of the nodes depends on."""
         values = values_of(self.draft, self.proposed)
-        asked = tuple(values.get(name, "") for name in ("WORKER_HOSTS", "WORKER_USER", "SSH_IDENTITY"))
-        if asked != self._tested:
-            self.action_test()
+        return tuple(values.get(name, "") for name in ("WORKER_HOSTS", "WORKER_USER", "SSH_IDENTITY"))
+
+    def _test_if_new(self) -> bool:
+        """Try the nodes unless exactly that was tried; whether it was begun."""
+        if self._asked() == self._tested:
+            return False
+        self.action_test()
+        return True
 
     def action_test(self) -> None:
-        values = values_of(self.draft, self.proposed)
-        self._tested = tuple(values.get(name, "") for name in ("WORKER_HOSTS", "WORKER_USER", "SSH_IDENTITY"))
-        self._test(values)
+        self._tested = self._asked()
+        self._insisted = ""
+        self._test(values_of(self.draft, self.proposed))
 
     @work(group="first.test", exclusive=True, exit_on_error=False)
     async def _test(self, values: dict[str, str]) -> None:
         from sparktui.runs.execute import close_links
 
+        self.rows = ()
+        if not values.get("WORKER_HOSTS"):
+            self.show()
+            return
         found = self.found or Found()
         known = {each.host: each.address for each in found.candidates if each.address}
         parts = self.app.session.start.parts
@@ -350,7 +377,6 @@ class FirstStart(FrameScreen):
         try:
             settings = await asyncio.to_thread(link_settings, values, known, self.env_file, nnodes)
         except SparktuiError as error:
-            self.rows = ()
             self.say(error.what.partition("\n")[0])
             self.show()
             return

@@ -25,7 +25,7 @@ class Line:
 
     Attributes:
         value: as the file holds it, the default where it holds none; a secret's plain text is not in here.
-        default: the profile's, as a file would hold it.
+        default: the profile's, as a file would hold it; `defaults` has every shipped profile's where they differ.
         origin: `line 12`, `default of three`, or how it was derived.
         line: 0 where the file does not set it.
         changed: it will be written when the changes are saved.
@@ -37,6 +37,7 @@ class Line:
     value: str
     default: str
     origin: str
+    defaults: tuple[tuple[str, str], ...] = ()
     line: int = 0
     facts: str = ""
     choices: tuple[str, ...] = ()
@@ -191,6 +192,7 @@ def lines_of(book: Book, problems: tuple[Problem, ...]) -> tuple[Line, ...]:
                 value=(masked(value) if value else "") if row.secret else value,
                 default=row.default,
                 origin=origin,
+                defaults=_defaults(row.name),
                 line=line,
                 facts=", ".join(facts),
                 choices=row.choices,
@@ -200,6 +202,15 @@ def lines_of(book: Book, problems: tuple[Problem, ...]) -> tuple[Line, ...]:
             )
         )
     return tuple(found)
+
+
+def _defaults(name: str) -> tuple[tuple[str, str], ...]:
+    """(profile, default) of the shipped profiles; empty where all have the same."""
+    from sparktui.cluster.profile import PROFILES
+    from sparktui.settings.model import default_text
+
+    found = tuple((profile.name, default_text(name, profile)) for profile in PROFILES.values())
+    return found if len({value for _, value in found}) > 1 else ()
 
 
 def matches(line: Line, wanted: str) -> bool:

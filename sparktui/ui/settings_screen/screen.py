@@ -16,7 +16,7 @@ from textual.widget import Widget
 from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
 
-from sparktui.envfile import Problem
+from sparktui.envfile import Problem, Severity
 from sparktui.errors import SettingsError, SparktuiError
 from sparktui.ui.frame import FrameScreen
 from sparktui.ui.messages import Copied
@@ -56,6 +56,7 @@ class SettingsScreen(FrameScreen):
         ),
         Binding("a", "apply", "save", id="settings.save", tooltip="Show the difference, then save"),
         Binding("r", "revert", "revert", id="settings.revert", tooltip="Drop this setting's change"),
+        Binding("n", "next_open", "next open", id="settings.next", tooltip="The next one that is wrong or not saved"),
         Binding("c", "copy", "copy", id="settings.copy", tooltip="Copy NAME=value"),
         Binding("escape", "leave_screen", "back", key_display="esc", id="settings.back", tooltip="Back"),
         Binding("w,m,l,s,t,e", "nothing", show=False, system=True),
@@ -74,6 +75,7 @@ class SettingsScreen(FrameScreen):
             yield SettingList(id="settings-list", markup=False, compact=True)
             with VerticalScroll(id="settings-side", can_focus=False):
                 yield Static(markup=False, id="settings-about")
+        yield Static(markup=False, id="settings-state")
 
     def on_mount(self) -> None:
         super().on_mount()
@@ -124,8 +126,27 @@ class SettingsScreen(FrameScreen):
         box.add_options(options)
         names = [each.id for each in options]
         box.highlighted = names.index(marked) if marked in names else (1 if options else None)
+        self._show_state()
         if not options:
             self._about(Content(f"no setting has all of: {wanted}"))
+
+    def _show_state(self) -> None:
+        """What is not saved and what is wrong, in one line; empty when neither is."""
+        glyphs = self.app.glyphs
+        parts: list[Content] = []
+        changes = len(self.book.changes) if self.book is not None else 0
+        if changes:
+            noun = "change is" if changes == 1 else "changes are"
+            parts.append(Content.styled(f"{glyphs.pointer} {changes} {noun} not saved: a", "$accent"))
+        errors = [each for each in self.problems if each.severity is Severity.ERROR]
+        if errors:
+            where = f"line {errors[0].line}: " if errors[0].line else ""
+            more = f"   and {len(errors) - 1} more: n" if len(errors) > 1 else ""
+            parts.append(Content.styled(f"{glyphs.failed} {where}{errors[0].reason}{more}", "$error"))
+        line = Content("   ").join(parts)
+        state = self.query_one("#settings-state", Static)
+        state.update(line.truncate(max(20, self.app.size.width - 2), ellipsis=True))
+        state.display = bool(parts)
 
     def _prompt(self, line: Line) -> Content:
         glyphs = self.app.glyphs
@@ -161,13 +182,13 @@ class SettingsScreen(FrameScreen):
         rows = [
             Content.assemble((line.name, "bold"), "  ", (line.value or "empty", "$accent")),
             Content(line.meaning),
-            Content.assemble(
-                ("from ", "$quiet"),
-                line.origin,
-                ("   default of " + self.book.profile.name + " ", "$quiet"),
-                line.default or "empty",
-            ),
+            Content.assemble(("from ", "$quiet"), line.origin),
         ]
+        if line.defaults:
+            told = "   ".join(f"{name} {value or 'empty'}" for name, value in line.defaults)
+            rows.append(Content.assemble(("defaults: ", "$quiet"), told))
+        else:
+            rows.append(Content.assemble(("default ", "$quiet"), line.default or "empty"))
         if line.facts:
             rows.append(Content.styled(line.facts, "$quiet"))
         if line.problem:
@@ -195,6 +216,15 @@ class SettingsScreen(FrameScreen):
         box = self.query_one("#settings-filter", Input)
         box.focus()
         box.select_all()  # a word typed now is a new filter
+
+    def action_next_open(self) -> None:
+        """Mark the next setting that is wrong or changed, around the end."""
+        box = self.query_one("#settings-list", OptionList)
+        names = [box.get_option_at_index(number).id for number in range(box.option_count)]
+        open_names = {line.name for line in self.lines if line.problem or line.changed}
+        here = box.highlighted or 0
+        order = [*range(here + 1, len(names)), *range(here + 1)]
+        box.highlighted = next((number for number in order if names[number] in open_names), box.highlighted)
 
     def action_copy(self) -> None:
         line = self.marked
