@@ -16,6 +16,8 @@ BOOTING_SECONDS = 2.0
 WAITING_SECONDS = 3.0
 UP_SECONDS = 8.0
 """How often a container is looked at: while it boots, while there is none, and when its rank is up."""
+UNREACHED_SECONDS = 20.0
+"""On a node that does not answer."""
 SHORTEST_SECONDS = 0.25
 QUIET_SECONDS = 5.0
 
@@ -98,6 +100,8 @@ class BootWatch:
 
     def _pause(self, rank: int) -> float:
         boot = self._boots[rank]
+        if boot.node in self._problems:
+            return UNREACHED_SECONDS
         if boot.up:
             return UP_SECONDS
         return WAITING_SECONDS if boot.phase is Phase.NOTHING else BOOTING_SECONDS

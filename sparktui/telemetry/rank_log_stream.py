@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sparktui.engine.launch import container_name
-from sparktui.errors import DockerUnavailable, SparktuiError
+from sparktui.errors import DeadlineExceeded, DockerUnavailable, NodeUnreachable, SparktuiError
 from sparktui.rank_logs import last_lines, saved_log
 
 if TYPE_CHECKING:
@@ -27,6 +27,8 @@ HELD_LINES = 20_000
 """Between two batches, all ranks together; then the oldest go, and are counted."""
 LINE_CHARACTERS = 4_000
 AGAIN_SECONDS = 2.0
+LONGEST_AGAIN_SECONDS = 60.0
+"""Between tries on a node that does not answer; a container that is not there is looked for every AGAIN_SECONDS."""
 FIRST_TAIL = 500
 
 
@@ -101,14 +103,15 @@ class RankLogStream:
         self._news.set()
 
     async def _follow(self, link: NodeLink) -> None:
-        said = ""
+        said, pause = "", AGAIN_SECONDS
         seen = _Seen()
         while True:
+            unreached = False
             try:
                 await self._read(link, seen)
                 problem = "the container's log has ended"
             except SparktuiError as error:
-                problem = error.what
+                problem, unreached = error.what, isinstance(error, NodeUnreachable | DeadlineExceeded)
             except Exception as error:
                 problem = f"its log: {error or type(error).__name__}"
             if seen.fresh:
@@ -120,7 +123,8 @@ class RankLogStream:
                     await self._saved(link)
                     seen.any = True
             seen.fresh = False
-            await asyncio.sleep(AGAIN_SECONDS)
+            pause = min(2 * pause, LONGEST_AGAIN_SECONDS) if unreached else AGAIN_SECONDS
+            await asyncio.sleep(pause)
 
     async def _read(self, link: NodeLink, seen: _Seen) -> None:
         """One log to its end: its last lines the first time, later from where it was."""

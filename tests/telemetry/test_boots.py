@@ -24,7 +24,15 @@ READY = "[spark] READY rank=0 port=8888 model=deepseek-v4.1-flash max_total_num_
 
 @pytest.fixture(autouse=True)
 def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("BOOTING_SECONDS", "WAITING_SECONDS", "UP_SECONDS", "SHORTEST_SECONDS", "QUIET_SECONDS"):
+    names = (
+        "BOOTING_SECONDS",
+        "WAITING_SECONDS",
+        "UP_SECONDS",
+        "UNREACHED_SECONDS",
+        "SHORTEST_SECONDS",
+        "QUIET_SECONDS",
+    )
+    for name in names:
         monkeypatch.setattr(module, name, 0.01)
 
 
