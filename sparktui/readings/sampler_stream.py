@@ -23,6 +23,8 @@ SECTOR_BYTES = 512
 """Of /sys/block/*/stat, whatever the disk's own sectors are."""
 _MAX_DIGITS = 20
 _MAX_DEVICES = 64
+_MAX_LINES = 4000
+_MAX_COUNTERS = 100
 _INFINIBAND, _BLOCK, _NET = "../sys/class/infiniband/", "../sys/block/", "../sys/class/net/"
 
 
@@ -72,10 +74,19 @@ class Record:
 
 @dataclass(slots=True)
 class _Device:
+    """What is known of a device; rate and error counters are read every few seconds only."""
+
     netdev: str | None
     cage: str | None
-    slow: dict[str, str] = field(default_factory=dict)
-    """What is read every few seconds only: rate and error counters."""
+    rate_gbit: float | None = None
+    errors: dict[str, int] = field(default_factory=dict)
+
+    def take(self, what: str, text: str) -> None:
+        if what == "rate":
+            self.rate_gbit = _decimal(text)
+        elif (count := _number([text])) is not None and len(self.errors) < _MAX_COUNTERS:
+            # A new dictionary: records that were handed out keep theirs.
+            self.errors = {**self.errors, what.rpartition("/")[2]: count}
 
 
 class SamplerStream:
@@ -105,9 +116,11 @@ class SamplerStream:
             return None
         name, colon, text = line.partition(":")
         self._kept += 1
-        if not colon or self._kept > 4000:
+        if not colon or self._kept > _MAX_LINES:
             return None
-        if name.startswith(_INFINIBAND):
+        if name[0:1] != ".":
+            self._proc.setdefault(name, []).append(text)
+        elif name.startswith(_INFINIBAND):
             self._device_line(name[len(_INFINIBAND) :], text)
         elif name.startswith(_BLOCK):
             read = _number(text.split()[2:3])
@@ -117,9 +130,7 @@ class SamplerStream:
             netdev, _, what = name[len(_NET) :].partition("/")
             for device in self._devices.values():
                 if device.netdev == netdev:
-                    device.slow[what] = text
-        else:
-            self._proc.setdefault(name, []).append(text)
+                    device.take(what, text)
         return None
 
     def _device_line(self, rest: str, text: str) -> None:
@@ -130,7 +141,7 @@ class SamplerStream:
         if what in _FAST:
             self._now.setdefault(name, {})[what] = text
         else:
-            device.slow[what] = text
+            device.take(what, text)
 
     def _mark(self, line: str) -> Record | None:
         self._take_df()
@@ -143,9 +154,8 @@ class SamplerStream:
             self._listing = {}
         elif word == "@device" and len(rest) == 3 and self._listing is not None and len(self._listing) < _MAX_DEVICES:
             name, netdev, cage = rest
-            known = self._devices.get(name)
-            slow = known.slow if known else {}
-            self._listing[name] = _Device(_named(netdev), _named(cage), slow)
+            known = self._devices.get(name) or _Device(None, None)
+            self._listing[name] = _Device(_named(netdev), _named(cage), known.rate_gbit, known.errors)
         elif word == "@listed" and self._listing is not None:
             self._devices, self._listing, self._listed = self._listing, None, True
         elif word == "@df":
@@ -185,20 +195,15 @@ _FAST = ("state", "counters/port_xmit_data", "counters/port_rcv_data")
 
 def _port(name: str, device: _Device, now: Mapping[str, str]) -> PortRecord:
     sent, received = (_number([now.get(what, "")]) for what in _FAST[1:])
-    errors = {
-        what.rpartition("/")[2]: count
-        for what, text in device.slow.items()
-        if what != "rate" and (count := _number([text])) is not None
-    }
     return PortRecord(
         device=name,
         netdev=device.netdev,
         cage=device.cage,
         state=now.get("state", "").partition(":")[2].strip() or None,
-        rate_gbit=_decimal(device.slow.get("rate", "")),
+        rate_gbit=device.rate_gbit,
         sent_bytes=None if sent is None else sent * COUNTER_WORD_BYTES,
         received_bytes=None if received is None else received * COUNTER_WORD_BYTES,
-        errors=errors,
+        errors=device.errors,
     )
 
 

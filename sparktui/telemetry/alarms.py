@@ -202,6 +202,8 @@ def _memory(node: NodeSample, limits: Limits) -> Iterator[Rule]:
 
 def _errors(node: NodeSample, old: NodeSample | None, limits: Limits) -> Iterator[Rule]:
     for port in node.ports or ():
+        if not port.errors:
+            continue
         was = next((each for each in (old.ports if old else None) or () if each.device == port.device), None)
         grew = was is not None and port.errors is not None and was.errors is not None and port.errors > was.errors
         names = ", ".join(port.growing)

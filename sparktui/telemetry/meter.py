@@ -87,7 +87,7 @@ class Meter:
         )
 
     def _growth(self, device: str, counters: Mapping[str, int]) -> int | None:
-        """Since the stream began, whatever the card had counted before; a reset counter (driver, reboot) goes on."""
+        """Since the watch began, whatever the card had counted before; a reset (driver, reboot) is a new base."""
         if not counters:
             return None
         last = self._errors_from.setdefault(device, {})
@@ -95,7 +95,7 @@ class Meter:
         for name, value in counters.items():
             known = last.get(name)
             if known is not None:
-                grown[name] = grown.get(name, 0) + (value - known if value >= known else value)
+                grown[name] = grown.get(name, 0) + max(0, value - known)
             last[name] = value
         return sum(grown.values())
 

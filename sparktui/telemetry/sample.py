@@ -47,7 +47,7 @@ class PortReading:
     sent_bytes_per_second: float | None = None
     received_bytes_per_second: float | None = None
     errors: int | None = None
-    """Growth of the error counters since the stream began."""
+    """Growth of the error counters since the watch began."""
     growing: tuple[str, ...] = ()
     """Names of the counters that have grown since then."""
 
