@@ -64,8 +64,11 @@ def _colour(environment: Mapping[str, str]) -> Colour:
 def _draws_unicode(environment: Mapping[str, str]) -> bool:
     if environment.get("TERM", "") in (*_WITHOUT_COLOUR, "linux"):
         return False  # the console's font has 512 characters, few of ours among them
-    for name in ("LC_ALL", "LC_CTYPE", "LANG"):
-        value = environment.get(name, "").lower()
-        if value:
-            return "utf-8" in value or "utf8" in value
-    return False
+    value = environment.get("LC_ALL") or environment.get("LC_CTYPE") or environment.get("LANG") or ""
+    if environment.get("LANG", "") in _NO_LOCALE and not environment.get("LC_ALL") and value in _PYTHONS_OWN:
+        return False  # Python itself put LC_CTYPE there because the user's locale is C (PEP 538)
+    return "utf-8" in value.lower() or "utf8" in value.lower()
+
+
+_NO_LOCALE = ("", "C", "POSIX")
+_PYTHONS_OWN = ("C.UTF-8", "C.utf8")
