@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
+from sparktui.cluster.fabric import PORT_NAMES, cage_of
 from sparktui.readings.rdma import Fabric, RdmaPort, parse_fabric
 from sparktui.readings.sections import sections
 from sparktui.steps.fabric_probe import FABRIC_SCRIPT
@@ -127,7 +128,8 @@ class Found:
 
     @property
     def active_ports(self) -> tuple[RdmaPort, ...]:
-        return tuple(port for port in self.fabric.ports if port.active)
+        """The first half of the card before the second, which shows the same cables again."""
+        return tuple(sorted((port for port in self.fabric.ports if port.active), key=_is_second_half))
 
     def place_in_net_of(self, address: str) -> Place | None:
         """This machine's own address in the network of another one."""
@@ -158,6 +160,10 @@ def parse_places(text: str) -> tuple[Place, ...]:
             continue
         found.append(place)
     return tuple(found)
+
+
+def _is_second_half(port: RdmaPort) -> bool:
+    return any(name.half == "B" for name in PORT_NAMES if port.device in (name.device, name.plain_device))
 
 
 def parse_discovery(stdout: str) -> Found:
@@ -232,9 +238,9 @@ def _from_announced(text: str) -> Iterable[Candidate]:
 def _from_neighbours(text: str, found: Found) -> Iterable[Candidate]:
     """Who answers on a ConnectX cable. Each cable is two devices: only the first device of a cage counts."""
     cages: dict[str, str] = {}
-    for port in found.fabric.ports:
-        if port.netdev and port.active:
-            cages.setdefault(port.cage or port.netdev, port.netdev)
+    for port in found.active_ports:
+        if port.netdev:
+            cages.setdefault(cage_of(port) or port.netdev, port.netdev)
     by_interface = {interface: cage for cage, interface in cages.items()}
     for line in text.split("\n"):
         words = line.split()

@@ -76,11 +76,11 @@ def from_text(text: str) -> Draft:
     }
     profile, page, unattended = plain.get("profile"), plain.get("page"), plain.get("unattended")
     return Draft(
-        profile=profile if profile in ("three", "four", "four-ring") else "three",
+        profile=next((each for each in ("four", "four-ring") if each == profile), "three"),
         page=page if page in PAGES else PAGES[0],
         answers=kept,
         unattended=unattended if isinstance(unattended, bool) else True,
-        key=KeyChoice(plain["key"]) if plain.get("key") in set(KeyChoice) else KeyChoice.RANDOM,
+        key=next((each for each in KeyChoice if each.value == plain.get("key")), KeyChoice.RANDOM),
     )
 
 
