@@ -129,7 +129,7 @@ async def measure(seconds: float) -> dict[str, object]:
         "sampler_percent_of_a_core": round(sampler, 3),
         "reach_percent": REACH_PERCENT,
         "nvidia_smi_percent_of_a_core": round(gpu, 3),
-        "nvidia_smi": "the real one" if real else "a stand-in: this says nothing of the real one's cost",
+        "nvidia_smi": "the nvidia-smi on PATH here" if real else "a stand-in: this says nothing of the real one's cost",
         "nvidia_smi_seconds": [GPU_SECONDS, APPS_SECONDS],
         "reading_percent_of_a_core": round(here, 3),
         "rdma_devices": None if record.ports is None else len(record.ports),

@@ -82,8 +82,8 @@ class Fleet:
         await kept.run()
 
     def complete(self, samples: int = 2) -> bool:
-        """Every node has given so many samples, or has said why not."""
-        return all(each.count >= samples or each.sample(self._clock()).problem for each in self._followers)
+        """Every node has given so many samples, or its stream has failed."""
+        return all(each.count >= samples or each.failed for each in self._followers)
 
     async def snapshots(self) -> AsyncIterator[ClusterSnapshot]:
         """A picture at once, then one about each second. A node that fails costs its own row; nothing is raised for it.

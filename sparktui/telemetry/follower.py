@@ -72,6 +72,11 @@ class NodeFollower:
         """How many samples have come."""
         return self._count
 
+    @property
+    def failed(self) -> bool:
+        """The last stream could not be opened or broke; a slow node has not failed."""
+        return bool(self._problem)
+
     def sample(self, now: float) -> NodeSample:
         """The node as it is known at `now`; the last values stay when nothing comes."""
         last = self._last
@@ -94,7 +99,7 @@ class NodeFollower:
 
     async def run(self) -> None:
         """Until cancelled; never raises for the node's failure."""
-        tasks = [asyncio.create_task(self._follow(self._samples, self._failed, self._pause()))]
+        tasks = [asyncio.create_task(self._follow(self._samples, self._fails, self._pause()))]
         if self._wants_gpu:
             tasks.append(asyncio.create_task(self._follow(self._gpu_rows, _nobody, self._gpu_pause)))
         try:
@@ -117,7 +122,7 @@ class NodeFollower:
                 failed(str(error) or type(error).__name__)
             await asyncio.sleep(pause())
 
-    def _failed(self, why: str) -> None:
+    def _fails(self, why: str) -> None:
         self._problem = why
 
     def _pause(self) -> Callable[[], float]:

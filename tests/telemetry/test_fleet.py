@@ -89,6 +89,19 @@ async def test_a_dead_node_costs_its_own_row_and_comes_back() -> None:
         assert snapshot.alarms == ()
 
 
+async def test_a_slow_node_is_waited_for() -> None:
+    nodes, clock = links(2), Clock()
+    fleet = Fleet(nodes, clock=clock)
+    async with running(fleet):
+        nodes[0].sample(1.0)
+        nodes[0].sample(2.0)
+        await until(fleet, lambda now: states(now) == ["live", "waiting"])
+        clock.now += 3.6
+        slow = of(fleet.snapshot(), "worker1")
+        assert (slow.freshness, slow.problem) == (Freshness.WAITING, "no sample yet, 4 s")
+        assert not fleet.complete()
+
+
 async def test_a_node_that_falls_silent_ages_with_its_last_values() -> None:
     nodes, clock = links(2), Clock()
     fleet = Fleet(nodes, clock=clock)
