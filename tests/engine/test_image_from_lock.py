@@ -183,11 +183,13 @@ def test_its_entry_point_starts_the_engine_and_answers_42(
     assert choice["message"]["content"] == check["expect"]["content"] == "42"
     assert choice["finish_reason"] == "stop"
 
-    asked = engine.docker("exec", spec.name, "python3", "-c", "import sglang; print(sglang.__version__)")
-    assert asked.split()[-1] == engine_env.VERSION
     engine.docker("stop", spec.name)
     assert READY.findall(log_of(engine, spec.name)) == [str(port)]
     engine.docker("rm", spec.name)
+    # A container of its own: an exec would pass the runtime's wrapper by, with limits that this machine refuses.
+    assert (
+        in_image(engine, "python3", "-c", "import sglang; print(sglang.__version__)").split()[-1] == engine_env.VERSION
+    )
 
 
 def log_of(engine: HostNetworkEngine, name: str) -> str:
