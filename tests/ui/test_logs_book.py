@@ -88,14 +88,15 @@ def test_the_book_keeps_the_newest_rows_only() -> None:
     book = LogBook(rows=100)
     for start in range(0, 1000, 50):
         book.append(rows(50, start=start))
-    assert (book.first, book.end, book.count) == (900, 1000, 100)
-    assert shown(book)[0] == "line 900" and book.row(899) is None
+    assert book.end == 1000 and 80 <= book.count <= 100
+    assert shown(book) == [f"line {each}" for each in range(book.first, 1000)]
+    assert book.row(book.first - 1) is None and book.row(1000) is None
 
 
 def test_long_lines_are_bounded_by_their_characters() -> None:
-    book = LogBook(rows=1000, characters=10_000)
-    book.append(LogRow(0, "head", "x" * 4000) for _ in range(50))
-    assert book.count == 2
+    book = LogBook(rows=40, characters=50_000)
+    book.append([LogRow(0, "head", "x" * 4000) for _ in range(500)])
+    assert 5 <= book.count <= 12
 
 
 @given(
@@ -119,8 +120,9 @@ def test_what_is_shown_is_what_a_plain_filter_would_leave(
         while not book.advance():
             pass
     book.advance()
-    kept = [f"line {each}" for each in range(max(0, at - 64), at) if rank is None or each % 3 == rank]
+    kept = [f"line {each}" for each in range(book.first, at) if rank is None or each % 3 == rank]
     matching = [text for text in kept if words in text]
+    assert at - 64 <= book.first <= max(0, at - 50)
     assert shown(book) == (matching if words and only else kept)
     assert book.matches == (len(matching) if words else 0)
 

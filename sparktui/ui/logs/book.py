@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import time
 from bisect import bisect_left
-from collections.abc import Callable, Iterable
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from sparktui.ui.logs.lines import LogRow
 from sparktui.ui.logs.pattern import Pattern
 
 CAPACITY_ROWS = 20_000
 CAPACITY_CHARACTERS = 8_000_000
+BLOCK_ROWS = 250
 SLICE_SECONDS = 0.004
 """A long search is done in slices of this length, keys in between."""
 
@@ -37,12 +40,21 @@ class _Chosen:
         return len(self.numbers) - self.gone
 
 
+@dataclass(slots=True)
+class _Block:
+    """Rows that came one after the other and go together."""
+
+    rows: list[LogRow]
+    characters: int = 0
+
+
 class LogBook:
     """Rows have numbers that never change: 0 is the first that ever came, `first` the oldest that is kept."""
 
     def __init__(self, rows: int = CAPACITY_ROWS, characters: int = CAPACITY_CHARACTERS) -> None:
-        self._ring: list[LogRow | None] = [None] * rows
-        self._most_characters = characters
+        self._most_rows, self._most_characters = rows, characters
+        self._block_rows = max(1, min(BLOCK_ROWS, rows // 8))
+        self._blocks: deque[_Block] = deque()
         self._characters = 0
         self.first = 0
         self.end = 0
@@ -52,31 +64,36 @@ class LogBook:
         self._of_rank: _Chosen | None = None
         self._matching: _Chosen | None = None
 
-    def append(self, rows: Iterable[LogRow]) -> None:
-        ring, size = self._ring, len(self._ring)
-        for row in rows:
-            if self.end - self.first == size:
-                self._drop()
-            ring[self.end % size] = row
-            self.end += 1
-            self._characters += len(row.text)
-            while self._characters > self._most_characters and self.end - self.first > 1:
-                self._drop()
+    def append(self, rows: Sequence[LogRow]) -> None:
+        """Take the rows in; a block of the oldest goes where there are too many."""
+        at = 0
+        while at < len(rows):
+            if not self._blocks or len(self._blocks[-1].rows) == self._block_rows:
+                self._blocks.append(_Block([]))
+            block = self._blocks[-1]
+            part = rows[at : at + self._block_rows - len(block.rows)]
+            characters = sum([len(row.text) for row in part])
+            block.rows.extend(part)
+            block.characters += characters
+            self._characters += characters
+            self.end += len(part)
+            at += len(part)
+            while len(self._blocks) > 1 and (
+                self.end - self.first > self._most_rows or self._characters > self._most_characters
+            ):
+                gone = self._blocks.popleft()
+                self._characters -= gone.characters
+                self.first += len(gone.rows)
         for chosen in (self._of_rank, self._matching):
             if chosen is not None:
                 chosen.forget_before(self.first)
 
-    def _drop(self) -> None:
-        at = self.first % len(self._ring)
-        row = self._ring[at]
-        assert row is not None
-        self._characters -= len(row.text)
-        self._ring[at] = None
-        self.first += 1
-
     def row(self, number: int) -> LogRow | None:
         """None where it is no longer, or not yet, there."""
-        return self._ring[number % len(self._ring)] if self.first <= number < self.end else None
+        if not self.first <= number < self.end:
+            return None
+        block, at = divmod(number - self.first, self._block_rows)
+        return self._blocks[block].rows[at]
 
     # what is shown
 

@@ -10,6 +10,7 @@ from rich.segment import Segment
 from rich.style import Style
 from textual import events
 from textual.binding import Binding, BindingType
+from textual.geometry import Region
 from textual.message import Message
 from textual.strip import Strip
 from textual.widget import Widget
@@ -90,6 +91,8 @@ class LogView(Widget, can_focus=True):
         self._mark: int | None = None
         self._window: list[tuple[int, LogRow]] = []
         self._thumb: tuple[int, int] | None = None
+        self._base = Style()
+        self._styles: dict[tuple[str, ...], Style] = {}
 
     # what the owner says
 
@@ -272,51 +275,55 @@ class LogView(Widget, can_focus=True):
             start = round((height - length) * top / last_top)
             self._thumb = (start, start + length)
 
+    def render_lines(self, crop: Region) -> list[Strip]:
+        # Looked up once a paint: the base style alone walks through all ancestors.
+        self._base = self.rich_style
+        self._styles.clear()
+        return super().render_lines(crop)
+
     def render_line(self, y: int) -> Strip:
         width = self.size.width
-        base = self.rich_style
+        base = self._base
         bar = self._bar(y)
         if y >= len(self._window):
             return Strip([Segment(" " * (width - 1), base), bar], width)
         number, row = self._window[y]
-        style, pointed = base, not self.following and number == self._cursor
+        state, pointed = "", not self.following and number == self._cursor
         if self._mark is not None and min(self._mark, self._cursor) <= number <= max(self._mark, self._cursor):
-            style, pointed = base + self._style("log--marked"), True
+            state, pointed = "log--marked", True
         elif pointed:
-            style = base + self._style("log--cursor")
-        segments = self._row(row, style, width - 1, pointed=pointed)
+            state = "log--cursor"
+        segments = self._row(row, state, width - 1, pointed=pointed)
         return Strip([*segments, bar], width)
 
-    def _row(self, row: LogRow, style: Style, width: int, *, pointed: bool) -> list[Segment]:
+    def _row(self, row: LogRow, state: str, width: int, *, pointed: bool) -> list[Segment]:
         glyphs = self.glyphs
         pointer = glyphs.pointer if pointed else " "
         if row.severity is Severity.NOTE:
             note = f"{pointer}{glyphs.horizontal * 2} {row.node + ': ' if row.node else ''}{row.text}"
-            return [Segment(fitted(note, width, glyphs.ellipsis), style + self._style("log--note"))]
+            return [Segment(fitted(note, width, glyphs.ellipsis), self._style(state, "log--note"))]
         who = f"rank {row.rank} {row.node:<{self.name_columns}} "
-        mark = {Severity.ERROR: glyphs.failed, Severity.WARN: glyphs.warn}.get(row.severity, " ")
+        mark = _MARKS[row.severity]
         said = split_prefix(row.text)
         clock = f"{said.at[11:19] if said.at else '':<{CLOCK_COLUMNS}}"
         left = max(0, width - 1 - len(who) - 2 - CLOCK_COLUMNS)
-        text_style = style
-        if row.severity is not Severity.PLAIN:
-            text_style = style + self._style("log--error" if row.severity is Severity.ERROR else "log--warn")
         return [
-            Segment(pointer, style),
-            Segment(who, style + self._style(f"log--rank-{(row.rank or 0) % RANK_COLOURS}")),
-            Segment(f"{mark} ", text_style),
-            Segment(clock, style + self._style("log--clock")),
-            *self._marked(said.text, left, text_style),
+            Segment(pointer, self._style(state)),
+            Segment(who, self._style(state, f"log--rank-{(row.rank or 0) % RANK_COLOURS}")),
+            Segment(f"{getattr(glyphs, mark) if mark else ' '} ", self._style(state, _TEXT_STYLES[row.severity])),
+            Segment(clock, self._style(state, "log--clock")),
+            *self._marked(said.text, left, state, _TEXT_STYLES[row.severity]),
         ]
 
-    def _marked(self, text: str, width: int, style: Style) -> list[Segment]:
+    def _marked(self, text: str, width: int, state: str, severity: str) -> list[Segment]:
         """The text in its width, what is searched for highlighted."""
         shown = fitted(text, width, self.glyphs.ellipsis)
+        style = self._style(state, severity)
         pattern = self.book.pattern
         if pattern is None:
             return [Segment(shown, style)]
         parts, at = [], 0
-        highlighted = style + self._style("log--match")
+        highlighted = self._style(state, severity, "log--match")
         for start, end in pattern.spans(shown):
             parts += [Segment(shown[at:start], style), Segment(shown[start:end], highlighted)]
             at = end
@@ -324,13 +331,25 @@ class LogView(Widget, can_focus=True):
 
     def _bar(self, y: int) -> Segment:
         if self._thumb is None:
-            return Segment(" ", self.rich_style)
+            return Segment(" ", self._base)
         if self._thumb[0] <= y < self._thumb[1]:
             return Segment(self.glyphs.full, self._style("log--thumb"))
         return Segment(self.glyphs.light, self._style("log--track"))
 
-    def _style(self, name: str) -> Style:
-        return self.get_component_rich_style(name, partial=True)
+    def _style(self, *names: str) -> Style:
+        """The base with these parts of the sheet over it; an empty name is none."""
+        known = self._styles.get(names)
+        if known is None:
+            known = self._base
+            for name in names:
+                if name:
+                    known += self.get_component_rich_style(name, partial=True)
+            self._styles[names] = known
+        return known
+
+
+_MARKS = {Severity.PLAIN: "", Severity.WARN: "warn", Severity.ERROR: "failed"}
+_TEXT_STYLES = {Severity.PLAIN: "", Severity.WARN: "log--warn", Severity.ERROR: "log--error"}
 
 
 def fitted(text: str, width: int, ellipsis: str) -> str:
