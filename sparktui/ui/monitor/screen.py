@@ -85,6 +85,7 @@ class MonitorScreen(FrameScreen):
         self.paused: Seen | None = None
         self._trends_at: tuple[object, ...] = ()
         self._trouble = ""
+        self._keys: list[tuple[str, str]] = []
         super().__init__()
 
     def body(self) -> Iterable[Widget]:
@@ -129,6 +130,12 @@ class MonitorScreen(FrameScreen):
         if width >= WIDE_COLUMNS and height >= TALL_ROWS:
             return PAGES[:TOGETHER]
         return PAGES[:1]
+
+    def keys_shown(self) -> list[tuple[str, str]]:
+        """Always the same ones here, and asking costs more than drawing a pane."""
+        if not self._keys:
+            self._keys = super().keys_shown()
+        return self._keys
 
     def refresh_data(self) -> None:
         seen, pages = self.seen, self.shown_pages

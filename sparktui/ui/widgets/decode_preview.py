@@ -5,6 +5,7 @@ from __future__ import annotations
 import textwrap
 import time
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from textual.timer import Timer
@@ -183,15 +184,16 @@ def _parts(text: str, requests: int) -> list[str]:
 
 
 def _head(text: str, width: int, height: int) -> list[Row]:
-    lines = [line for paragraph in text.split("\n\n") for line in (textwrap.wrap(paragraph, max(8, width)) or [""])]
-    return [((line, ""),) for line in lines[: max(0, height)]]
+    return [((line, ""),) for line in _lines(text, max(8, width))[: max(0, height)]]
 
 
 def _tail(text: str, width: int, height: int) -> list[Row]:
-    lines: list[str] = []
-    for paragraph in text.split("\n\n"):
-        lines += textwrap.wrap(paragraph, width) or [""]
-    return [((line, ""),) for line in lines[-height:]]
+    return [((line, ""),) for line in _lines(text, width)[-height:]]
+
+
+@lru_cache(maxsize=8)
+def _lines(text: str, width: int) -> tuple[str, ...]:
+    return tuple(line for paragraph in text.split("\n\n") for line in (textwrap.wrap(paragraph, width) or [""]))
 
 
 def _beside(cells: Sequence[Row], column: int) -> Row:

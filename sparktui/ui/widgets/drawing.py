@@ -91,9 +91,13 @@ class Drawing(Widget):
             self.refresh()
             return
         before, self._rows = self._rows, self._draw(width, height)
-        for y in range(max(len(before), len(self._rows))):
-            if before[y : y + 1] != self._rows[y : y + 1]:
-                self.refresh(Region(0, y, width, 1))
+        changed = [y for y in range(max(len(before), len(self._rows))) if before[y : y + 1] != self._rows[y : y + 1]]
+        # Rows near each other go as one region: each region costs the compositor more than a row does.
+        while changed:
+            first = last = changed.pop(0)
+            while changed and changed[0] <= last + 3:
+                last = changed.pop(0)
+            self.refresh(Region(0, first, width, last - first + 1))
 
     def _draw(self, width: int, height: int) -> Sequence[Row]:
         if width < 1 or height < 1:

@@ -44,6 +44,18 @@ def draw_links(
     return None if drawn is None else [*drawn, *notes]
 
 
+def rows_of_drawing(plan: FabricPlan, cables: Sequence[CableReading], width: int) -> int | None:
+    """How many rows the smallest drawing takes in this width, its sentences included; None where there is none."""
+    notes = sum(1 for cable in cables if cable.link is not Link.UP or cable.bad_counters)
+    count = len(plan.names)
+    if plan.kind is FabricKind.SWITCH:
+        most = max((len(_ends_of(cables, rank)) for rank in range(count)), default=0)
+        rows = SWITCH_ROWS + GAP_ROWS[0] + 2 + most
+        return rows + notes if min(width // count, BOX_WIDTH + 10) > NARROW_BOX_WIDTH else None
+    fits = count in (3, 4) and len(cables) == count and width >= 2 * BOX_WIDTH + SMALLEST_GAP
+    return SMALLEST_DRAWING + notes if fits else None
+
+
 def _notes(cables: Sequence[CableReading], width: int, glyphs: Glyphs) -> list[Row]:
     """A sentence for each cable that is not well, below the drawing."""
     notes: list[Row] = []

@@ -10,7 +10,7 @@ from sparktui.ui.widgets.cable_readings import CableReading, Link, cable_reading
 from sparktui.ui.widgets.cable_words import STYLES, link_word, traffic
 from sparktui.ui.widgets.drawing import Drawing, Piece, Row, filled, fitted, row_width
 from sparktui.ui.widgets.figures import number
-from sparktui.ui.widgets.link_drawing import SMALLEST_DRAWING, draw_links
+from sparktui.ui.widgets.link_drawing import draw_links, rows_of_drawing
 
 if TYPE_CHECKING:
     from sparktui.cluster.fabric import FabricPlan
@@ -43,8 +43,8 @@ class LinkPane(Drawing):
         """The smallest drawing with its sentences; without a drawing, the list."""
         if self.plan is None:
             return 1
-        drawn = draw_links(self.plan, self.cables, width, SMALLEST_DRAWING + len(self.cables), self.app.glyphs)
-        return len(drawn) if drawn is not None else 2 * max(1, len(self.cables)) + 1
+        drawn = rows_of_drawing(self.plan, self.cables, width)
+        return drawn if drawn is not None else 2 * max(1, len(self.cables)) + 1
 
 
 def link_rows(

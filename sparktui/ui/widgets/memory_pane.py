@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from sparktui.telemetry.sample import Freshness, MemorySplit, NodeSample
 from sparktui.ui.widgets.drawing import Drawing, Piece, Row, filled, row_width
-from sparktui.ui.widgets.figures import GIB, UNKNOWN, freshness_text, gib
+from sparktui.ui.widgets.figures import GIB, freshness_text, gib
 
 if TYPE_CHECKING:
     from sparktui.ui.glyphs import Glyphs
@@ -60,7 +60,7 @@ def memory_rows(nodes: Sequence[NodeSample], width: int, height: int, glyphs: Gl
             rows.append(_parts_line(node, width, glyphs))
         if each >= MOST_ROWS_A_NODE:
             rows.append(())
-    if each < 3 and len(rows) < height:
+    if (each < 3 or width < ROOMY) and len(rows) < height:
         rows.append(legend)
     return rows
 
@@ -192,17 +192,12 @@ def _joined(cells: Sequence[Piece]) -> Row:
 def _parts_line(node: NodeSample, width: int, glyphs: Glyphs) -> Row:
     if node.problem and node.freshness is not Freshness.LIVE:
         return ((node.problem, "$quiet"),)
+    row: Row = ()
     for wording in range(4):
         pieces: list[Piece] = []
         for glyph, style, word, short, value in _parts(node.split, glyphs):
-            figure = UNKNOWN if value is None else gib(value)
-            name = (word, word, short, short[:4])[wording]
-            pieces += [
-                (f"{glyph} ", style),
-                (f"{name} ", "$quiet"),
-                (figure, ""),
-                ("   " if wording == 0 else "  ", ""),
-            ]
+            named = (f" {word} ", f" {word} ", f" {short} ", "")[wording]
+            pieces += [(glyph, style), (named, "$quiet"), (gib(value), ""), ("   " if wording == 0 else "  ", "")]
         row = tuple(pieces[:-1])
         if row_width(row) <= width:
             break
@@ -211,11 +206,13 @@ def _parts_line(node: NodeSample, width: int, glyphs: Glyphs) -> Row:
 
 
 def _legend(glyphs: Glyphs, width: int) -> Row:
-    for gap in (" ", ""):
+    """The words for the glyphs, the floor's as long as it fits."""
+    for gap, floor in ((" ", True), ("", True), ("", False)):
         pieces: list[Piece] = []
         for glyph, style, _, short, _ in _parts(MemorySplit(), glyphs):
             pieces += [(glyph, style), (f"{gap}{short} {gap}", "$quiet")]
-        pieces += [(glyphs.floor, "$warning bold"), (f"{gap}floor", "$quiet")]
+        if floor:
+            pieces += [(glyphs.floor, "$warning bold"), (f"{gap}floor", "$quiet")]
         if row_width(pieces) <= width:
             return tuple(pieces)
     return ()
