@@ -12,6 +12,7 @@ import docker
 import pytest
 
 from sparktui.cluster.node import Node
+from sparktui.engine.rank_news import Began, Line, RankNews
 from sparktui.errors import DockerUnavailable
 from sparktui.remote.docker import SocketEngine
 from sparktui.remote.local import LocalLink
@@ -112,3 +113,28 @@ async def test_the_stream_goes_on_through_a_restart_and_a_new_container(
     finally:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
+
+
+async def test_what_happens_to_a_rank_begins_with_its_container_each_time(link: LocalLink) -> None:
+    engine = await run(link, "echo first words; echo second words; sleep 600")
+    following = RankNews([link], [NAME], pause=lambda _rank: 0.2)
+    following.start()
+    seen: list[str] = []
+
+    async def until(count: int) -> None:
+        async with asyncio.timeout(60):
+            while len(seen) < count:
+                match await following.get(1.0):
+                    case Began():
+                        seen.append("began")
+                    case Line(_, text):
+                        seen.append(text)
+
+    try:
+        await until(3)
+        await asyncio.sleep(2.0)  # what was said in the last second before a start may be read once more
+        await engine.call(lambda client: client.api.restart(NAME, timeout=0), deadline_seconds=60)
+        await until(6)
+        assert seen == ["began", "first words", "second words"] * 2
+    finally:
+        await following.aclose()
