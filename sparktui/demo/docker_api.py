@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 API_VERSION = "1.47"
 ENGINE_VERSION = "28.5.1"
 _FOLLOW_SECONDS = 0.1
+_LONGEST_SILENCE_SECONDS = 3600
 _NEVER = "0001-01-01T00:00:00Z"
 
 
@@ -69,7 +70,7 @@ class DockerApi:
         if OFF in faults:
             raise NoAnswer
         if DOCKER_HANGS in faults:
-            await asyncio.Event().wait()
+            await self._silence()
         if SLOW in faults:
             await asyncio.sleep(self._world.pause(1.0))
         self._world.refresh(self.machine)
@@ -78,6 +79,14 @@ class DockerApi:
             if match and method == request.method:
                 return await handler(request, *match.groups())
         return _refused(501, f"the simulated Docker Engine does not know {request.method} {request.path}")
+
+    async def _silence(self) -> None:
+        """Until it is mended; then nobody waits for this answer any more."""
+        for _ in range(_LONGEST_SILENCE_SECONDS):
+            await asyncio.sleep(1.0)
+            if DOCKER_HANGS not in self._world.faults(self._name):
+                break
+        raise NoAnswer
 
     # -- the Engine ---------------------------------------------------------------------------------------------
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sparktui.demo.answering import Answer, answer_to, tokens_of
+from sparktui.demo.faults import OFF
 from sparktui.demo.http import Reply, Request, as_json
 from sparktui.demo.machine import Container
 from sparktui.engine.folders import KEY_PATH
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 RATES = (51.0, 36.0, 28.0, 22.8)
 """Tokens a second of each request by how many run at once; the first and the last are the recipe's published ones."""
 _FIRST_TOKEN_SECONDS = 0.35
+_LONGEST_WAIT_SECONDS = 3600
 _STEP_TOKENS = 3
 """Tokens that one verify step brings."""
 ACCEPT_LENGTH = 3.02
@@ -89,8 +91,12 @@ class Endpoint:
 
     async def _all_ranks(self) -> None:
         """A rank that is gone leaves the head listening and answering nobody."""
-        if any(machine.engine() is None for machine in self._world.ranks):
-            await asyncio.Event().wait()
+        for _ in range(_LONGEST_WAIT_SECONDS):
+            ranks = self._world.ranks
+            gone = [each for each in ranks if each.engine() is None or OFF in self._world.faults(each.name)]
+            if not gone or not self._engine.running:
+                return
+            await asyncio.sleep(1.0)
 
     async def _steps(self, answer: Answer, prompt: int) -> AsyncIterator[str]:
         """The answer's text in verify steps, at the pace that so many requests allow."""

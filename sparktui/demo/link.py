@@ -106,8 +106,7 @@ class DemoLink:
 
         await self._ask("alive", _LOGIN_SECONDS)
         target = f"{self.node.ssh_user or 'nvidia'}@{self.node.ssh_host or self.node.address}"
-        found_by = next(iter(FoundBy))
-        key = "~/.ssh/id_ed25519 (SIMULATED)"
+        key, found_by = "~/.ssh/id_ed25519", FoundBy.SSH_DEFAULT
         return Login(target, "", key, found_by, (Tried(key, found_by, "accepted"),))
 
     # -- for the pipes ------------------------------------------------------------------------------------------

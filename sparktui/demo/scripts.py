@@ -117,7 +117,8 @@ def _folders(world: World, machine: Machine, values: Values) -> Answer:
 
 def _there(world: World, machine: Machine, values: Values) -> Answer:
     path = values.get("folder", "")
-    return (0 if Path(path).is_dir() else 1, "") if machine.is_head and world.home.holds(path) else (0, "")
+    # The head alone has a copy of the checkpoint.
+    return (0 if machine.is_head and world.home.holds(path) and Path(path).is_dir() else 1), ""
 
 
 def _access(world: World, machine: Machine, values: Values) -> Answer:
