@@ -12,6 +12,7 @@ import traceback
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
+from sparktui.envfile import Severity
 from sparktui.errors import NodeUnreachable, SparktuiError, StepFailed, UsageError
 from sparktui.events import (
     Answered,
@@ -115,6 +116,8 @@ class Execution:
         if any(verb in QUIET or verb == "doctor" for verb in self._request.verbs):
             return
         for notice in settings.notices:
+            if notice.severity is Severity.NOTE:
+                continue
             where = f"line {notice.line}: " if notice.line else ""
             self._emit(Note("settings", "head", f"{where}{notice.reason}", State.WARN))
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from ipaddress import ip_address
 
+from sparktui.envfile import Severity
+
 
 @dataclass(frozen=True, slots=True)
 class Found:
@@ -14,12 +16,18 @@ class Found:
         reason: follows the setting's name in a sentence ("is 1, …"), or a colon.
         value: what to write; None where only a person knows.
         warning: it stops nothing.
+        note: it stops nothing, and a check on the nodes judges it.
     """
 
     name: str
     reason: str
     value: str | None = None
     warning: bool = False
+    note: bool = False
+
+    @property
+    def severity(self) -> Severity:
+        return Severity.NOTE if self.note else Severity.WARNING if self.warning else Severity.ERROR
 
     @property
     def sentence(self) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from sparktui.envfile import Problem, Severity, quoted
+from sparktui.envfile import Problem, quoted
 from sparktui.settings import rules_cluster, rules_engine, rules_spelling
 from sparktui.settings.model import Settings
 
@@ -19,7 +19,7 @@ def problems_of(settings: Settings, lines: Mapping[str, int]) -> list[Problem]:
             reason=found.sentence,
             fixed="" if found.value is None else f"{found.name}={quoted(found.value)}",
             name=found.name,
-            severity=Severity.WARNING if found.warning else Severity.ERROR,
+            severity=found.severity,
         )
         for rule in RULES
         for found in rule(settings)

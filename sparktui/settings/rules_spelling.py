@@ -30,7 +30,7 @@ def examples(settings: Settings) -> Iterator[Found]:
             yield Found(name, f"{shortened(' '.join(left))} is an example: write your own")
     for name, interface in EXAMPLE_INTERFACES.items():
         if getattr(settings, name.lower()) == interface:
-            yield Found(name, f"{interface} is an example value: doctor looks whether each node has it", warning=True)
+            yield Found(name, f"{interface} is an example value: doctor looks whether each node has it", note=True)
 
 
 def is_example(word: str) -> bool:

@@ -17,6 +17,7 @@ from textual.binding import Binding, BindingType
 from textual.content import Content
 from textual.filter import LineFilter, Monochrome, NoColor
 from textual.reactive import var
+from textual.screen import ModalScreen
 from textual.worker import Worker, WorkerState
 
 from sparktui.errors import SparktuiError
@@ -144,9 +145,13 @@ class SparkApp(App[int]):
 
     def show_data(self) -> None:
         # Between two modes there is no screen for a moment; the next one reads everything when it is shown.
-        if self.screen_stack and isinstance(self.screen, FrameScreen):
-            self.screen.show_frame()
-            self.screen.refresh_data()
+        # A card leaves the screen below in sight: that one goes on living.
+        for screen in reversed(self.screen_stack):
+            if isinstance(screen, FrameScreen):
+                screen.show_frame()
+                screen.refresh_data()
+            if not isinstance(screen, ModalScreen):
+                break
 
     def watch_run_view(self) -> None:
         self.show_data()
@@ -338,6 +343,8 @@ class SparkApp(App[int]):
 
     @work(group="start", exclusive=True, exit_on_error=False)
     async def start_run(self, verbs: tuple[str, ...], forced: tuple[str, ...] = ()) -> None:
+        if self.session.settings is None:
+            return  # they are being read, or the screen says what is wrong with them
         if self.starting or self.run_view.active:
             self.notify("a run is going on; it ends first", severity="warning", markup=False)
             return
@@ -348,6 +355,9 @@ class SparkApp(App[int]):
             self.refused, self.starting = error, ""
             self.notify("\n".join(error.lines()), severity="error", timeout=15, markup=False)
             return
+        except Exception:
+            self.starting = ""
+            raise
         self.follow(run_dir)
 
     def on_copied(self, message: Copied) -> None:

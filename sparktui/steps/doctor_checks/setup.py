@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from sparktui.envfile import Severity
 from sparktui.events import Finding, State
 from sparktui.remote.docker_access import context_endpoint, daemon_in_use
 from sparktui.steps.doctor_checks.report import STEP, NodeReport
@@ -18,7 +19,8 @@ def check_settings(settings: Settings) -> Iterator[Finding]:
     for notice in settings.notices:
         check = "settings.example" if "example" in notice.reason else "settings.notice"
         where = f"line {notice.line}" if notice.line else "default"
-        yield Finding(STEP, check, "head", State.WARN, settings.mask(notice.reason), where, notice.fixed)
+        state = State.INFO if notice.severity is Severity.NOTE else State.WARN
+        yield Finding(STEP, check, "head", state, settings.mask(notice.reason), where, notice.fixed)
 
 
 def check_daemon_choice(report: NodeReport) -> Iterator[Finding]:
