@@ -14,6 +14,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from sparktui.cluster.node import Node
+from sparktui.envfile import Problem, Severity
 from sparktui.errors import HostKeyUnknown, NodeUnreachable, SettingsError, StepFailed
 from sparktui.events import Finding, LogLine, NodeOutcome, Note, Outcome, Progress, Question, State
 from sparktui.runs.parts import Parts
@@ -58,7 +59,7 @@ def load_settings(request: RunRequest) -> Any:
         profile=SimpleNamespace(name=request.profile or "three"),
         state_dir=home / "state",
         logs_dir=home / "logs",
-        notices=[SimpleNamespace(line=7, reason="nobody knows this name")] if "NOTICE" in values else [],
+        notices=[Problem(7, "nobody knows this name", severity=Severity.WARNING)] if "NOTICE" in values else [],
         mask=lambda text: text.replace(secret, "••••••" + secret[-2:]) if secret else text,
     )
 
