@@ -2,36 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from sparktui.telemetry.sample import EndpointState, Serving
-from sparktui.ui.widgets.drawing import Drawing, Piece, Row, fitted, row_width
+from sparktui.ui.widgets.drawing import Piece, Row, fitted, row_width
 from sparktui.ui.widgets.figures import number, percent
 
 if TYPE_CHECKING:
     from sparktui.ui.glyphs import Glyphs
-
-
-class EngineRow(Drawing):
-    """`show(serving)`. Fields keep their places: an unknown one is `?`."""
-
-    BORDER_TITLE = "engine"
-
-    def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:
-        self.serving = Serving()
-        super().__init__(id=id, classes=classes)
-
-    def show(self, serving: Serving) -> None:
-        if engine_fields(serving) != engine_fields(self.serving):
-            self.serving = serving
-            self.redraw()
-
-    def height_wanted(self, width: int) -> int:
-        return len(engine_rows(self.serving, width, 99, self.app.glyphs))
-
-    def rows(self, width: int, height: int, glyphs: Glyphs) -> Sequence[Row]:
-        return engine_rows(self.serving, width, height, glyphs)
 
 
 def engine_fields(serving: Serving) -> list[tuple[str, str]]:

@@ -2,44 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from sparktui.telemetry.sample import Freshness, NodeSample
-from sparktui.ui.widgets.drawing import Drawing, Piece, Row, fitted
+from sparktui.ui.widgets.drawing import Piece, Row, fitted
 from sparktui.ui.widgets.figures import GIB, UNKNOWN, duration, freshness_text, gbit, gib, number
 
 if TYPE_CHECKING:
     from sparktui.ui.glyphs import Glyphs
 
 LABEL = 12
-
-
-class NodeDetails(Drawing):
-    """`show(sample)`; None until there is a node."""
-
-    BORDER_TITLE = "node"
-
-    def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:
-        self.sample: NodeSample | None = None
-        super().__init__(id=id, classes=classes)
-
-    def show(self, sample: NodeSample | None) -> None:
-        if sample == self.sample:
-            return
-        self.sample = sample
-        title = "node" if sample is None else f"{sample.node}, rank {sample.rank}"
-        if title != self.border_title:
-            self.border_title = title
-        self.redraw()
-
-    def height_wanted(self, width: int) -> int:
-        return 1 if self.sample is None else len(node_rows(self.sample, width, self.app.glyphs))
-
-    def rows(self, width: int, height: int, glyphs: Glyphs) -> Sequence[Row]:
-        if self.sample is None:
-            return [(("no node was asked yet", "$quiet"),)]
-        return node_rows(self.sample, width, glyphs)
 
 
 def node_rows(sample: NodeSample, width: int, glyphs: Glyphs) -> list[Row]:

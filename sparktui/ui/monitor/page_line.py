@@ -21,7 +21,7 @@ class Pages:
     together: bool = False
     node: str = ""
     span: str = ""
-    paused_seconds: float | None = None
+    paused: bool = False
 
 
 class PageLine(Drawing):
@@ -46,7 +46,7 @@ def page_row(pages: Pages, width: int, glyphs: Glyphs) -> Row:
         text = f"[{number} {name}]" if here else f" {number} {name} "
         left.append((text, "$accent bold" if here else "$quiet"))
     rights: list[list[Piece]] = []
-    paused: list[Piece] = [] if pages.paused_seconds is None else [("PAUSED", "$warning bold"), ("  ", "")]
+    paused: list[Piece] = [("PAUSED", "$warning bold"), ("  ", "")] if pages.paused else []
     rights.append([*paused, (f"node {pages.node}  " if pages.node else "", "$quiet"), (f"last {pages.span}", "$quiet")])
     rights.append([*paused, (pages.span, "$quiet")])
     rights.append(paused)

@@ -8,29 +8,24 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar
 
 from textual.binding import Binding, BindingType
-from textual.containers import Container, Vertical
 from textual.content import Content
 from textual.widget import Widget
 from textual.widgets import Static
 
+from sparktui.engine.ladder import RankBoot
+from sparktui.telemetry.history import History
 from sparktui.telemetry.sample import ClusterSnapshot, NodeSample
 from sparktui.ui.frame import FrameScreen
 from sparktui.ui.monitor.alarm_list import AlarmList
-from sparktui.ui.monitor.engine_row import EngineRow
-from sparktui.ui.monitor.node_details import NodeDetails
 from sparktui.ui.monitor.page_line import PageLine, Pages
+from sparktui.ui.monitor.sheet import MonitorSheet, Picture
 from sparktui.ui.monitor.trends import SPANS, link_trends, memory_trends, node_trends, speed_trends
-from sparktui.ui.widgets.axis_chart import AxisChart
-from sparktui.ui.widgets.boot_pane import BootPane
+from sparktui.ui.widgets.cable_readings import cable_readings
 from sparktui.ui.widgets.decode_preview import DecodePreview
-from sparktui.ui.widgets.link_pane import LinkPane
-from sparktui.ui.widgets.memory_pane import MemoryPane
-from sparktui.ui.widgets.trend_chart import TrendChart
+from sparktui.ui.widgets.trend_chart import Trend
 
 if TYPE_CHECKING:
     from sparktui.cluster.fabric import FabricPlan
-    from sparktui.engine.ladder import RankBoot
-    from sparktui.telemetry.history import History
 
 PAGES = ("memory", "links", "boot", "speed", "node")
 CHARTS = "charts"
@@ -50,6 +45,12 @@ class Seen:
     boots: tuple[RankBoot, ...]
     now: float
     history: History
+
+
+def _whole_seconds(seen: Seen) -> float:
+    """The clock of the ladders; it stands while no rank is on its way, so that nothing is drawn for it."""
+    waiting = any(boot.changes and not boot.up and not boot.exited for boot in seen.boots)
+    return float(int(seen.now)) if waiting else 0.0
 
 
 class MonitorScreen(FrameScreen):
@@ -84,6 +85,7 @@ class MonitorScreen(FrameScreen):
         self.all_alarms = False
         self.paused: Seen | None = None
         self._trends_at: tuple[object, ...] = ()
+        self._trends_kept: tuple[tuple[str, tuple[Trend, ...]], ...] = ()
         self._trouble = ""
         self._keys: list[tuple[str, str]] = []
         super().__init__()
@@ -92,26 +94,8 @@ class MonitorScreen(FrameScreen):
         yield Static("", id="monitor-trouble", markup=False)
         yield AlarmList(id="monitor-alarms")
         yield PageLine(id="monitor-pages-line")
-        with Container(id="monitor-pages"):
-            with Vertical(id="page-memory", classes="page"):
-                yield MemoryPane(classes="pane")
-                yield TrendChart("available memory", id="trend-memory", classes="pane")
-            with Vertical(id="page-links", classes="page"):
-                yield LinkPane(classes="pane")
-                yield TrendChart("sent over RoCE", id="trend-links", classes="pane")
-            with Vertical(id="page-boot", classes="page"):
-                yield BootPane(classes="pane")
-                yield EngineRow(id="boot-engine", classes="pane")
-            with Vertical(id="page-speed", classes="page"):
-                yield EngineRow(id="speed-engine", classes="pane")
-                yield TrendChart("decode and prefill", id="trend-speed", classes="pane")
-                yield DecodePreview(playing=False, classes="pane")
-            with Vertical(id="page-node", classes="page"):
-                yield NodeDetails(classes="pane")
-                yield TrendChart("GPU and disk", id="trend-node", classes="pane")
-            with Vertical(id=f"page-{CHARTS}", classes="page"):
-                yield AxisChart(id="axis-speed", classes="pane")
-                yield AxisChart(id="axis-memory", classes="pane")
+        yield MonitorSheet(id="monitor-sheet")
+        yield DecodePreview(playing=False, id="monitor-preview", classes="pane")
 
     # what is seen
 
@@ -127,7 +111,7 @@ class MonitorScreen(FrameScreen):
             return (self.page,)
         if width >= 160 and height >= 48:
             return (*PAGES[:TOGETHER], "node", CHARTS)
-        if width >= WIDE_COLUMNS and height >= TALL_ROWS:
+        if self._roomy:
             return PAGES[:TOGETHER]
         return PAGES[:1]
 
@@ -139,69 +123,71 @@ class MonitorScreen(FrameScreen):
 
     def refresh_data(self) -> None:
         seen, pages = self.seen, self.shown_pages
-        self._place(pages)
-        if self.app.trouble != self._trouble:
-            self._trouble = self.app.trouble
-            line = self.query_one("#monitor-trouble", Static)
-            line.update(
-                Content.assemble((f"{self._trouble}\n", "$error"), "nothing is watched; e: settings, w: wizard")
-            )
-            line.display = bool(self._trouble)
-        snapshot = seen.snapshot
-        most = self.app.size.height // 2 if self.all_alarms else 4 if self.app.size.height < 32 else 6
-        self.query_one(AlarmList).show(snapshot.alarms, most)
+        snapshot, size = seen.snapshot, self.app.size
+        self._show_trouble()
+        most = size.height // 2 if self.all_alarms else 4 if size.height < TALL_ROWS else 6
+        self.query_one("#monitor-alarms", AlarmList).show(snapshot.alarms, most)
         node = self._node(snapshot)
         alone = pages[0] if len(pages) == 1 else ""
-        roomy = self.app.size.width >= WIDE_COLUMNS and self.app.size.height >= TALL_ROWS
-        paused = None if self.paused is None else 0.0
-        self.query_one(PageLine).show(
-            Pages(PAGES, alone, roomy, node.node if node else "", SPANS[self.span].text, paused)
+        name, span = node.node if node else "", SPANS[self.span]
+        line = Pages(PAGES, alone, self._roomy, name, span.text, self.paused is not None)
+        self.query_one("#monitor-pages-line", PageLine).show(line)
+        preview = self.query_one("#monitor-preview", DecodePreview)
+        preview.display = alone == "speed"
+        serving = snapshot.serving
+        preview.show(serving.decode_tokens_per_second, len(snapshot.nodes) or 3, serving.running_requests)
+        plan = self._plan()
+        picture = Picture(
+            pages=pages,
+            nodes=snapshot.nodes,
+            plan=plan,
+            cables=cable_readings(plan, snapshot.nodes) if plan is not None and "links" in pages else (),
+            boots=seen.boots,
+            now=_whole_seconds(seen),
+            serving=serving,
+            chosen=node,
+            published=preview.preview.speeds[0] if "speed" in pages else None,
+            trends=self._trends(seen, pages, node),
+            span=span.text,
+            span_seconds=span.seconds,
         )
-        if "memory" in pages:
-            self.query_one(MemoryPane).show(snapshot.nodes)
-        if "links" in pages:
-            self.query_one(LinkPane).show(self._plan(), snapshot.nodes)
-        if "boot" in pages:
-            self.query_one(BootPane).show(seen.boots, seen.now)
-            self.query_one("#boot-engine", EngineRow).show(snapshot.serving)
-        if "speed" in pages:
-            serving = snapshot.serving
-            self.query_one("#speed-engine", EngineRow).show(serving)
-            sparks = len(snapshot.nodes) or 3
-            self.query_one(DecodePreview).show(serving.decode_tokens_per_second, sparks, serving.running_requests)
-        if "node" in pages:
-            self.query_one(NodeDetails).show(node)
-        self._show_trends(seen, pages, node)
+        self.query_one("#monitor-sheet", MonitorSheet).show(picture)
 
-    def _place(self, pages: tuple[str, ...]) -> None:
-        for name in (*PAGES, CHARTS):
-            self.query_one(f"#page-{name}").display = name in pages
-        self.query_one("#boot-engine").display = len(pages) == 1
-        container = self.query_one("#monitor-pages")
-        container.set_class(len(pages) == 4, "-four")
-        container.set_class(len(pages) == 6, "-six")
+    @property
+    def _roomy(self) -> bool:
+        return self.app.size.width >= WIDE_COLUMNS and self.app.size.height >= TALL_ROWS
 
-    def _show_trends(self, seen: Seen, pages: tuple[str, ...], node: NodeSample | None) -> None:
-        """Only what is seen, and only when a curve has moved on."""
+    def _show_trouble(self) -> None:
+        if self.app.trouble == self._trouble:
+            return
+        self._trouble = self.app.trouble
+        line = self.query_one("#monitor-trouble", Static)
+        hint = "nothing is watched; e: settings, w: wizard"
+        line.update(Content.assemble((f"{self._trouble}\n", "$error"), hint))
+        line.display = bool(self._trouble)
+
+    def _trends(
+        self, seen: Seen, pages: tuple[str, ...], node: NodeSample | None
+    ) -> tuple[tuple[str, tuple[Trend, ...]], ...]:
+        """Only of what is seen, and only when the curves have moved on."""
         at = (int(seen.snapshot.at // TREND_SECONDS), pages, self.chosen, self.span, len(seen.snapshot.nodes))
         if at == self._trends_at:
-            return
-        self._trends_at = at
+            return self._trends_kept
         history, span, nodes = seen.history, SPANS[self.span], seen.snapshot.nodes
+        trends: dict[str, tuple[Trend, ...]] = {}
         if "memory" in pages:
-            self.query_one("#trend-memory", TrendChart).show(memory_trends(history, nodes, span), span.text)
+            trends["memory"] = memory_trends(history, nodes, span)
         if "links" in pages:
-            self.query_one("#trend-links", TrendChart).show(link_trends(history, nodes, span), span.text)
-        if "speed" in pages or CHARTS in pages:
-            speeds = speed_trends(history, span)
-            self.query_one("#trend-speed", TrendChart).show(speeds, span.text)
-            if CHARTS in pages:
-                self.query_one("#axis-speed", AxisChart).show(speeds[0], span.seconds)
+            trends["links"] = link_trends(history, nodes, span)
+        if "speed" in pages:
+            trends["speed"] = speed_trends(history, span)
         if "node" in pages and node is not None:
-            self.query_one("#trend-node", TrendChart).show(node_trends(history, node, span), span.text)
-        if CHARTS in pages and node is not None:
-            (trend,) = memory_trends(history, [node], span)
-            self.query_one("#axis-memory", AxisChart).show(trend, span.seconds)
+            trends["node"] = node_trends(history, node, span)
+        if CHARTS in pages:
+            head = memory_trends(history, [node], span) if node is not None else ()
+            trends[CHARTS] = (speed_trends(history, span)[0], *head)
+        self._trends_at, self._trends_kept = at, tuple(trends.items())
+        return self._trends_kept
 
     def _node(self, snapshot: ClusterSnapshot) -> NodeSample | None:
         if not snapshot.nodes:
@@ -224,7 +210,7 @@ class MonitorScreen(FrameScreen):
 
     def action_turn(self, by: int) -> None:
         """Round all pages; where several are seen at once, from them to each alone and back."""
-        together = self.app.size.width >= WIDE_COLUMNS and self.app.size.height >= TALL_ROWS
+        together = self._roomy
         round_trip = ("", *PAGES) if together else PAGES
         here = self.page if together else self.shown_pages[0]
         self.action_page(round_trip[(round_trip.index(here) + by) % len(round_trip)])
@@ -253,7 +239,6 @@ class MonitorScreen(FrameScreen):
         self.refresh_data()
 
     def action_preview(self) -> None:
-        """The preview may be on a page that is not seen."""
-        if "speed" not in self.shown_pages:
-            self.action_page("speed")
+        """On the page where it has room."""
+        self.action_page("speed")
         self.call_after_refresh(self.query_one(DecodePreview).switch)

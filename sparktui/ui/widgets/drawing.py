@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from rich.cells import cell_len
 from rich.segment import Segment
@@ -25,7 +25,10 @@ Row = tuple[Piece, ...]
 
 def row_width(row: Iterable[Piece]) -> int:
     """Terminal cells."""
-    return sum(cell_len(text) for text, _ in row)
+    width = 0
+    for text, _ in row:
+        width += len(text) if text.isascii() else cell_len(text)
+    return width
 
 
 def row_text(row: Iterable[Piece]) -> str:
@@ -68,6 +71,9 @@ class Drawing(Widget):
 
     DEFAULT_CSS = "Drawing { text-wrap: nowrap; overflow: hidden; }"
 
+    FITS: ClassVar[bool] = False
+    """Whether `rows()` keeps to its width by itself."""
+
     app: SparkApp
 
     def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:
@@ -103,6 +109,8 @@ class Drawing(Widget):
         if width < 1 or height < 1:
             return ()
         glyphs = self.app.glyphs
+        if self.FITS:
+            return self.rows(width, height, glyphs)[:height]
         return [fitted(row, width, glyphs.ellipsis) for row in self.rows(width, height, glyphs)[:height]]
 
     def render_line(self, y: int) -> Strip:
