@@ -27,6 +27,8 @@ from sparktui.events import (
 
 KEPT_LINES = 400
 KEPT_NOTES = 40
+INTERRUPTED = 130
+"""Exit status of a run that was cancelled."""
 E = TypeVar("E", bound=Event)
 
 
@@ -143,14 +145,27 @@ class RunView:
         return replace(self, steps=tuple(step if each.verb == step.verb else each for each in self.steps))
 
     def _ended(self, event: RunFinished) -> RunView:
-        """A run that died says nothing of its step: it ended with the last line that it wrote."""
-        step = self.step(self.current)
-        if step is None or step.state is not StepState.RUNNING:
+        """What a run that stopped says of the step it was in, or of the first one when it had not come to any.
+
+        A run that died says nothing of its step: that ended with the last line that was written.
+        """
+        step = self.step(self.current or next(iter(self.verbs), ""))
+        unbegun = step is not None and not self.current and step.state is StepState.TODO and event.exit_status != 0
+        if step is None or not (step.state is StepState.RUNNING or unbegun):
             return self
+        started_at = self.started_at if unbegun else step.started_at
         seconds = None
-        if self.last_at is not None and step.started_at is not None:
-            seconds = max(0.0, self.last_at - step.started_at)
-        ended = replace(step, state=StepState.FAILED, seconds=seconds, text=event.text, fix=event.fix, node=event.node)
+        if self.last_at is not None and started_at is not None:
+            seconds = max(0.0, self.last_at - started_at)
+        ended = replace(
+            step,
+            state=StepState.CANCELLED if event.exit_status == INTERRUPTED else StepState.FAILED,
+            started_at=started_at,
+            seconds=seconds,
+            text=event.text,
+            fix=event.fix,
+            node=event.node,
+        )
         return self._with(ended)
 
 

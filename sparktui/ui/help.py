@@ -25,16 +25,16 @@ KEY_WORDS = {
     "plus": "+",
     "minus": "-",
     "escape": "esc",
-    "pageup": "page up",
-    "pagedown": "page down",
+    "pageup": "pgup",
+    "pagedown": "pgdn",
     "upper_g": "G",
     "upper_n": "N",
 }
 """Textual's names as a person says them; a name that is missing here is said as it is. ASCII only."""
 
 
-CARD_COLUMNS = 70
-"""Inside the card."""
+CARD_COLUMNS = 78
+"""Inside the card, where the terminal has them."""
 
 
 def key_word(key: str) -> str:
@@ -69,13 +69,14 @@ class HelpScreen(ModalScreen[None]):
         own, everywhere = self._rows()
         name = str(getattr(self.about, "name_shown", "")) or "this screen"
         width = max((len(keys) for keys, _ in [*own, *everywhere]), default=0)
+        room = min(CARD_COLUMNS, self.app.size.width - 8)
         lines = []
         if own:
             lines += [Content.styled(f"On {name if name == 'this screen' else 'the ' + name}", "bold")]
-            lines += [_line(keys, words, width) for keys, words in own]
+            lines += [_line(keys, words, width, room) for keys, words in own]
             lines += [Content("")]
         lines += [Content.styled("Everywhere", "bold")]
-        lines += [_line(keys, words, width) for keys, words in everywhere]
+        lines += [_line(keys, words, width, room) for keys, words in everywhere]
         lines += [Content(""), Content.styled("Leaving stops nothing: runs and engines go on by themselves.", "$quiet")]
         lines += [Content.styled("up down: scroll   esc: close", "$quiet")]
         return Content("\n").join(lines)
@@ -88,7 +89,11 @@ class HelpScreen(ModalScreen[None]):
             binding = active.binding
             if not active.enabled and not binding.show:
                 continue
-            if binding.action in ("app.focus_next", "app.focus_previous", "screen.copy_text") or binding.system:
+            if (
+                binding.action in ("app.focus_next", "app.focus_previous", "screen.copy_text")
+                or binding.system
+                or key == "ctrl+p"
+            ):
                 continue
             words = binding.tooltip or binding.description
             if not words:
@@ -104,8 +109,8 @@ def _joined(rows: dict[str, list[str]]) -> list[tuple[str, str]]:
     return [(" ".join(dict.fromkeys(keys)), words) for words, keys in rows.items()]
 
 
-def _line(keys: str, words: str, width: int) -> Content:
-    first, *more = textwrap.wrap(words, max(20, CARD_COLUMNS - width - 2))
+def _line(keys: str, words: str, width: int, room: int) -> Content:
+    first, *more = textwrap.wrap(words, max(20, room - width - 2))
     indent = " " * (width + 2)
     row = Content.assemble((f"{keys:>{width}}", "$accent bold"), "  ", first)
     return Content("\n").join([row, *(Content(f"{indent}{line}") for line in more)])

@@ -199,7 +199,7 @@ async def test_help_lists_every_key_of_the_screen_in_words(app: AppInTest) -> No
         await until(pilot, lambda: isinstance(app.screen, HelpScreen))
         text = screen_text(app)
         assert text.index("On the wizard") < text.index("The obvious next thing") < text.index("Everywhere")
-        for keys in ("enter", "up k down j", "n N", "[ ]", "page up b page down space", "ctrl+p", "ctrl+q"):
+        for keys in ("enter", "up k down j", "n N", "[ ]", "pgup b pgdn space", "ctrl+p", "ctrl+q"):
             assert keys in text, keys
         for words in ("Run all that is left", "The exact commands", "Smoke test", "Leave; nothing stops"):
             assert words in text, words

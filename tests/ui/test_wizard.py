@@ -347,3 +347,25 @@ async def test_a_blocked_step_says_by_what_and_what_comes_first(app: AppInTest) 
         while wizard(app).selected != "serve":
             await pilot.press("j")
         assert "blocked: worker1 has no image" in screen_text(app) and "next: sparktui build" in screen_text(app)
+
+
+async def test_what_enter_would_run_is_explained_before_it_is_run(app: AppInTest) -> None:
+    app.step("download").inspection = Inspection(False, "0 of 48 shards")
+    app.earlier_run(("doctor",), StepStarted("doctor", NODES), StepFinished("doctor", Outcome.DONE, 4.0)).end()
+    async with app.run_test(size=(80, 24)) as pilot:
+        await settled(pilot)
+        while wizard(app).selected != "doctor":
+            await pilot.press("up")
+        await until(pilot, lambda: "enter runs download: Download the checkpoint" in screen_text(app))
+        assert "476 GiB to /srv/DeepSeek-V4.1-Flash-1017" in screen_text(app)
+
+
+async def test_a_run_that_fails_before_its_first_step_is_not_lost(app: AppInTest) -> None:
+    async with app.run_test(size=(80, 24)) as pilot:
+        await settled(pilot)
+        await pilot.press("enter")
+        run = await app.started(pilot)
+        assert "the run is starting" in screen_text(app), "it logs in to the nodes"
+        run.end(3, "no answer on port 22", "is it on?", "worker1")
+        await until(pilot, lambda: "worker1: no answer on port 22" in screen_text(app))
+        assert "doctor   failed" in screen_text(app) and "next: is it on?" in screen_text(app)

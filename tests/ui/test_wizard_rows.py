@@ -121,6 +121,8 @@ def test_a_boot_is_as_far_as_the_rank_that_is_furthest_behind() -> None:
 def test_a_run_that_is_starting_is_seen_at_once() -> None:
     assert row("pack", Known(starting="pack")).figure == "starts"
     assert row("doctor", Known(starting="up")).state is StepState.RUNNING
+    logging_in = run_of([(0, started("pack"))], begin=NOON)
+    assert row("pack", Known(run=logging_in, now=NOON)).state is StepState.RUNNING
 
 
 def test_what_is_next_is_the_first_step_that_is_not_done() -> None:

@@ -72,7 +72,7 @@ def test_any_order_of_lines_folds_into_a_view_that_a_screen_can_show(said: list[
     for step in view.steps:
         assert len({(each.check, each.node) for each in step.findings}) == len(step.findings)
         assert len({each.node for each in step.progress}) == len(step.progress)
-        assert step.state in (StepState.TODO, StepState.RUNNING) or step.outcome is not None
+        assert step.state in (StepState.TODO, StepState.RUNNING) or step.outcome is not None, "no run ended here"
 
 
 @given(st.lists(events, max_size=40))
@@ -106,6 +106,22 @@ def test_a_run_that_died_says_what_is_known_of_its_step() -> None:
     assert step.progress[0].amount == 5
     # Its last line came one second after the step began; a made-up closing line has no time of its own.
     assert step.seconds == 1.0
+
+
+def test_a_run_that_fails_before_its_first_step_is_a_failure_of_that_step() -> None:
+    refused = RunFinished(3, "no answer on port 22", "is it on?", "worker1")
+    view = folded([run_started("pack", "serve"), refused])
+    pack, serve = view.step("pack"), view.step("serve")
+    assert pack is not None and serve is not None
+    assert (pack.state, pack.text, pack.node, pack.started_at) == (
+        StepState.FAILED,
+        "no answer on port 22",
+        "worker1",
+        view.started_at,
+    )
+    assert serve.state is StepState.TODO
+    cancelled = folded([run_started("pack"), RunFinished(130, "cancelled")]).step("pack")
+    assert cancelled is not None and cancelled.state is StepState.CANCELLED
 
 
 def test_a_step_that_runs_again_starts_from_nothing() -> None:

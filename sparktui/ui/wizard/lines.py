@@ -70,7 +70,7 @@ class Lines:
         """Wrapped text; `first` begins the first line, the others are indented as far."""
         begin = first or " " * indent
         for number, line in enumerate(self._wrapped(text, len(begin))):
-            self.add(Content.assemble((begin if number == 0 else " " * len(begin)), (line, style)))
+            self.add(Content.assemble((begin, style) if number == 0 else " " * len(begin), (line, style)))
 
     def _wrapped(self, text: str, taken: int) -> list[str]:
         room = max(12, self.width - taken)

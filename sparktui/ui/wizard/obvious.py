@@ -45,15 +45,19 @@ def enter_does(
     selected: str,
     starting: str,
     trouble: bool,
+    ready: bool,
     where: Callable[[str], str],
 ) -> Enter:
     """Args:
     waiting: the run's question that nobody has answered yet.
     trouble: the settings cannot be used.
+    ready: they have been read.
     where: the nodes that a step works on, such as `on head`.
     """
     if trouble:
         return Enter(Does.SETTINGS, "settings", "open the settings")
+    if not ready:
+        return Enter(Does.WAIT, NOTHING, "in a moment; the settings are being read")
     if waiting is not None:
         step = waiting.question.step
         return Enter(Does.ANSWER, "answer", f"answer the question of {step}", step)

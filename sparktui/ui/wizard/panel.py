@@ -48,9 +48,11 @@ OUTCOME_STYLES = {
     Outcome.FAILED: "$error bold",
     Outcome.CANCELLED: "$warning",
 }
-ORDER = (State.FAIL, State.WARN, State.UNKNOWN, State.INFO, State.OK)
+ORDER = (State.FAIL, State.WARN, State.UNKNOWN, State.OK, State.INFO)
 FIRST = frozenset({State.FAIL, State.WARN, State.UNKNOWN})
 LAST_LINES = 8
+FEW = 4
+"""As many good findings are shown one by one without being asked for."""
 
 
 def panel_of(
@@ -61,15 +63,18 @@ def panel_of(
     *,
     notes: Sequence[Note] = (),
     refused: SparktuiError | None = None,
+    then: tuple[str, StepWords] | None = None,
 ) -> Panel:
     """The step's state, findings, progress and output.
 
     Args:
         notes: the run's own warnings.
         refused: why the run that was asked for last did not start.
+        then: what enter runs next, when that is another step.
     """
     lines = Lines(shown.width, glyphs, shown.focused)
-    _heading(lines, row, words, shown)
+    then = then if row.state is StepState.DONE else None
+    _heading(lines, row, words, shown, brief=shown.short and (then is not None or _busy(row)))
     if refused is not None:
         lines.text("the run was not started:", "$error bold")
         _error(lines, refused.node or "", refused.what, refused.fix)
@@ -83,7 +88,10 @@ def panel_of(
     if row.ran is not None:
         progress_rows(lines, row)
         _outcomes(lines, row)
-        _output(lines, row.ran)
+        if then is None or not shown.short:
+            _output(lines, row.ran)
+    if then is not None:
+        _then(lines, *then, shown)
     return Panel(tuple(lines.lines), tuple(lines.copyables))
 
 
@@ -138,14 +146,25 @@ def state_mark(row: StepRow, glyphs: Glyphs) -> Content:
     return Content.styled(f"{glyphs.of_step(row.state)} {row.state}", STATE_STYLES[row.state])
 
 
-def _heading(lines: Lines, row: StepRow, words: StepWords, shown: Shown) -> None:
+def _then(lines: Lines, verb: str, words: StepWords, shown: Shown) -> None:
+    """What comes next, before it is done."""
+    lines.space()
+    lines.add(Content.assemble(("enter", "$accent bold"), f" runs {verb}: ", (words.title, "bold")))
+    lines.text(words.what)
+    lines.text(_real(words, shown), "$quiet")
+
+
+def _real(words: StepWords, shown: Shown) -> str:
+    return f"{shown.banner} here. On real Sparks: {words.real}" if shown.banner else words.real
+
+
+def _heading(lines: Lines, row: StepRow, words: StepWords, shown: Shown, *, brief: bool) -> None:
     mark = state_mark(row, lines.glyphs)
     gap = max(1, lines.width - len(words.title) - mark.cell_length)
     lines.add(Content.assemble((words.title, "bold"), " " * gap, mark))
-    if not (shown.short and _busy(row)):
+    if not brief:
         lines.text(words.what)
-        real = f"{shown.banner} here. On real Sparks: {words.real}" if shown.banner else words.real
-        lines.text(real, "$quiet")
+        lines.text(_real(words, shown), "$quiet")
     lines.space()
     state = _state_line(row, shown.now)
     if state:
@@ -226,7 +245,7 @@ def _findings(lines: Lines, row: StepRow, findings: Sequence[Finding], unfolded:
         _finding(lines, finding)
     if not rest:
         return
-    if unfolded:
+    if unfolded or len(rest) <= FEW:
         for finding in _ordered(rest):
             _finding(lines, finding)
         return
@@ -236,7 +255,7 @@ def _findings(lines: Lines, row: StepRow, findings: Sequence[Finding], unfolded:
     count += f"{', ' if good and info else ''}{info} for information" if info else ""
     nodes = len({each.node for each in rest})
     where = f" on {nodes} nodes" if nodes > 1 else f" on {rest[0].node}"
-    lines.add(Content.assemble(" ", (f"{lines.glyphs.done} ", "$success"), count, where, ("   o shows them", "$quiet")))
+    lines.add(Content.assemble(" ", (f"{lines.glyphs.done} ", "$success"), count, where, ("   o: all", "$quiet")))
 
 
 def _said(finding: Finding, row: StepRow) -> bool:
@@ -255,13 +274,15 @@ def _finding(lines: Lines, finding: Finding) -> None:
     style = FINDING_STYLES[finding.state]
     mark = lines.point(f"{finding.check} on {finding.node}", finding_text(finding))
     state = f"{lines.glyphs.of_finding(finding.state)} {finding.state}"
+    # All smoke rows are the head's: what was asked tells them apart.
+    name = finding.check if finding.step == "smoke" else finding.node
     if lines.width >= BESIDE_COLUMNS:
         state, indent = f"{state:<10}", 20
-        head = Content.assemble(mark, (state, style), (f"{finding.node:<8}", "bold"), " ")
+        head = Content.assemble(mark, (state, style), (f"{name:<8}", "bold"), " ")
         _hanging(lines, head, finding.what, indent)
     else:
         indent = 3
-        head = Content.assemble(mark, (state, style), " ", (f"{finding.node}:", "bold"), " ")
+        head = Content.assemble(mark, (state, style), " ", (f"{name}:", "bold"), " ")
         _hanging(lines, head, finding.what, indent)
     if finding.cause:
         lines.text(finding.cause, "$quiet", indent=indent)
@@ -303,8 +324,14 @@ def _outcomes(lines: Lines, row: StepRow) -> None:
 
 def _outcome(lines: Lines, each: NodeOutcome) -> None:
     glyph = lines.glyphs.failed if each.outcome is Outcome.FAILED else lines.glyphs.done
-    state = (f" {glyph} {each.outcome:<8}", OUTCOME_STYLES[each.outcome])
-    _hanging(lines, Content.assemble(state, (f"{each.node:<8}", "bold"), " "), each.text, 20)
+    style = OUTCOME_STYLES[each.outcome]
+    if lines.width >= BESIDE_COLUMNS:
+        state = (f" {glyph} {each.outcome:<8}", style)
+        _hanging(lines, Content.assemble(state, (f"{each.node:<8}", "bold"), " "), each.text, 20)
+    else:
+        name = f"{each.node}:" if each.text else each.node
+        head = Content.assemble((f" {glyph} {each.outcome}", style), " ", (name, "bold"), " ")
+        _hanging(lines, head, each.text, 3)
 
 
 def _output(lines: Lines, step: StepView) -> None:

@@ -72,5 +72,6 @@ class LivePanes(Container):
 
     def _place(self) -> None:
         shown = [self.picked, *(name for name in PANES if name != self.picked)][: self.room]
+        self.set_class(self.picked == "boot", "-boots")
         for pane in self.query(".live-pane"):
             pane.display = str(pane.id).removeprefix("pane-") in shown

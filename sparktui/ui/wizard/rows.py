@@ -84,7 +84,8 @@ def _row(verb: str, known: Known, *, first: bool) -> StepRow:
         ran = None
     if ran is not None and ran.state is StepState.RUNNING and known.run.active:
         return StepRow(verb, StepState.RUNNING, _running_figure(ran, known.now), ran)
-    if known.starting == verb or (known.starting == "up" and first):
+    before_its_steps = known.run.active and not known.run.current and known.run.verbs[:1] == (verb,)
+    if known.starting == verb or (known.starting == "up" and first) or before_its_steps:
         return StepRow(verb, StepState.RUNNING, "starts", None)
     ran = ran or known.remembered.get(verb)
     ended_at = _ended_at(ran)

@@ -123,6 +123,7 @@ class WizardScreen(RunActions):
             selected=self.selected,
             starting=self.app.starting,
             trouble=bool(self.app.trouble),
+            ready=settings is not None,
             where=lambda verb: words_of(verb, settings).where,
         )
 
@@ -218,7 +219,11 @@ class WizardScreen(RunActions):
         if row is None:
             return Panel()
         notes = app.run_view.notes if row.verb == app.run_view.current else ()
-        return panel_of(row, self.words, shown, app.glyphs, notes=notes, refused=app.refused)
+        enter = self.enter
+        then = None
+        if enter.does is Does.RUN and enter.verb != row.verb:
+            then = enter.verb, words_of(enter.verb, app.session.settings)
+        return panel_of(row, self.words, shown, app.glyphs, notes=notes, refused=app.refused, then=then)
 
     def _show_panes(self, wide: bool) -> None:
         app = self.app
@@ -246,7 +251,7 @@ class WizardScreen(RunActions):
         more = Content("")
         if self.waiting is not None:
             more = Content.styled("   a question waits", "$warning bold")
-        elif run.active and run.current != self.selected:
+        elif run.active and run.current not in ("", self.selected):
             more = Content.styled(f"   {run.current} is running", "$quiet")
         elif enter.does is Does.RUN and left > 1:
             more = Content.assemble("   ", ("a", "$accent bold"), (f": all {left} that are left", "$quiet"))
