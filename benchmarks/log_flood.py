@@ -5,6 +5,9 @@
 Another process plays the Docker Engines: three Unix sockets with the Engine's own log stream, so that everything from
 the socket to the terminal's bytes is the product's. A key is sent, the clock stops at the bytes that show its effect;
 `f` (follow on and off) and `up` (the pointer moves) in turn. The figures are the app's own process.
+
+`control_*` is the same for an empty Textual app without any flood, in the same run: what the toolkit, the terminal
+and this machine at this moment take already. Figures count on a machine that does nothing else (`load`).
 """
 
 from __future__ import annotations
@@ -124,6 +127,30 @@ def open_the_app(folder: Path) -> int:
     return open_app(Start(parts, env_file, "three" if (folder / "2.sock").exists() else "four", mode="logs"))
 
 
+def open_the_control() -> int:
+    """Two lines of text that the same keys change."""
+    os.environ["TEXTUAL_FPS"] = "120"
+    from textual.app import App, ComposeResult
+    from textual.widgets import Static
+
+    class Control(App[int]):
+        def compose(self) -> ComposeResult:
+            yield Static("FOLLOWING", id="word")
+            yield Static("", id="pointer")
+
+        def on_key(self, event: Any) -> None:
+            if event.key == "f":
+                self.following = not getattr(self, "following", True)
+                self.query_one("#word", Static).update("FOLLOWING" if self.following else "NOT FOLLOWING")
+            elif event.key == "up":
+                self.moved = (getattr(self, "moved", 0) + 1) % 50
+                self.query_one("#pointer", Static).update(" " * self.moved + "▸")
+            elif event.key == "q":
+                self.exit(0)
+
+    return Control().run() or 0
+
+
 # -- the measurement --------------------------------------------------------------------------------------------------
 
 
@@ -161,10 +188,16 @@ def measure(seconds: float, rate: float, ranks: int) -> dict[str, Any]:
                 "HOME": name,
                 "PYTHONPATH": str(ROOT),
             }
+            with PtyApp([*program, "--open-control"], environment, columns=COLUMNS, rows=ROWS) as app:
+                app.until(b"FOLLOWING", seconds=30)
+                app.drain(1.0)
+                control = watch(app, min(20.0, seconds / 2))
             with PtyApp([*program, "--open-app"], environment, columns=COLUMNS, rows=ROWS) as app:
                 app.until(b"FOLLOWING", seconds=30)
                 app.drain(WARM_SECONDS)
-                return watch(app, seconds)
+                figures = watch(app, seconds)
+            kept = ("p50_ms", "p99_ms", "quit_ms")
+            return figures | {f"control_{name}": control[name] for name in kept}
         finally:
             engines.send_signal(signal.SIGKILL)
             engines.wait()
@@ -228,11 +261,14 @@ def main() -> int:
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--play-engines", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--open-control", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--open-app", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.play_engines:
         asyncio.run(play_engines(options.folder, options.ranks, options.rate))
         return 0
+    if options.open_control:
+        return open_the_control()
     if options.open_app:
         return open_the_app(options.folder)
     figures = measure(options.seconds, options.rate, options.ranks)

@@ -35,6 +35,8 @@ def open_app(start: Start, *, ascii_only: bool = False, mouse: bool = True) -> N
             f"a terminal of the kind TERM={os.environ.get('TERM', '') or '(not set)'} cannot show the full-screen app",
             fix="set TERM to what it is (often xterm-256color), or use a verb: sparktui status, sparktui up",
         )
+    # Read by Textual at its import: how long a key's effect waits for the next picture. In between nothing is painted.
+    os.environ.setdefault("TEXTUAL_FPS", "120")
     terminal = Terminal.of(os.environ, ascii_only=ascii_only)
     if terminal.colour is Colour.NONE:
         os.environ["NO_COLOR"] = "1"

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from sparktui.telemetry.rank_log_stream import LogBatch
 
 SLICE_PAUSE_SECONDS = 1 / 60
+PART_PAUSE_SECONDS = 0.004
 
 
 class LogsScreen(FrameScreen):
@@ -106,9 +107,9 @@ class LogsScreen(FrameScreen):
         stream = RankLogStream(links, settings.logs_dir, mask=settings.mask)
         async with aclosing(cast("AsyncGenerator[LogBatch]", stream.batches())) as batches:
             async for batch in batches:
-                # In parts, so that a key waits for a few milliseconds at most.
+                # In parts, with nothing to do between them: a key's way to the screen is many small turns of the loop.
                 for _ in self.intake.take(batch):
-                    await asyncio.sleep(0)
+                    await asyncio.sleep(PART_PAUSE_SECONDS)
                 self._after_lines()
 
     def _after_lines(self) -> None:
@@ -282,6 +283,7 @@ class LogsScreen(FrameScreen):
             self.view.hold()
         else:
             self.view.action_follow()
+        self._put("#logs-status", self._status())
 
     def action_next(self, step: int) -> None:
         number = self.book.match_from(self.view.cursor, step)

@@ -10,6 +10,7 @@ from rich.segment import Segment
 from rich.style import Style
 from textual import events
 from textual.binding import Binding, BindingType
+from textual.filter import ANSIToTruecolor
 from textual.geometry import Region
 from textual.message import Message
 from textual.strip import Strip
@@ -91,7 +92,8 @@ class LogView(Widget, can_focus=True):
         self._mark: int | None = None
         self._window: list[tuple[int, LogRow]] = []
         self._thumb: tuple[int, int] | None = None
-        self._base = Style()
+        self._base, self._width = Style(), 0
+        self._painted: dict[int, Strip] = {}
         self._styles: dict[tuple[str, ...], Style] = {}
 
     # what the owner says
@@ -106,7 +108,7 @@ class LogView(Widget, can_focus=True):
         before = self._window
         self._settle()
         if self.following or before != self._window:
-            self.refresh()
+            self._repaint()
         self.post_message(self.PlaceChanged())
 
     def chosen_anew(self) -> None:
@@ -167,16 +169,26 @@ class LogView(Widget, can_focus=True):
         count = self.book.count
         if not count:
             return
-        self.following = False
         index = min(max(self.book.index_of(self._cursor) + rows, 0), count - 1)
-        self._cursor = self.book.number_at(index)
         top = self.book.index_of(self._top)
         if index < top:
             top = index
         elif index >= top + self.size.height:
             top = index - self.size.height + 1
-        self._top = self.book.number_at(max(0, top))
-        self._redraw()
+        before = [number for number, _ in self._window], self._row_of_cursor()
+        self._top, was_following = self.book.number_at(max(0, top)), self.following
+        self.following = False
+        self._cursor = self.book.number_at(index)
+        self._settle()
+        now = [number for number, _ in self._window], self._row_of_cursor()
+        if was_following or self._mark is not None or before[0] != now[0] or before[1] is None or now[1] is None:
+            self._repaint()
+        else:  # two rows changed, not forty
+            self._repaint(before[1], now[1])
+        self.post_message(self.PlaceChanged())
+
+    def _row_of_cursor(self) -> int | None:
+        return next((y for y, (number, _) in enumerate(self._window) if number == self._cursor), None)
 
     def action_page(self, pages: int) -> None:
         count, height = self.book.count, self.size.height
@@ -249,8 +261,21 @@ class LogView(Widget, can_focus=True):
 
     def _redraw(self) -> None:
         self._settle()
-        self.refresh()
+        self._repaint()
         self.post_message(self.PlaceChanged())
+
+    def _repaint(self, *rows: int) -> None:
+        """These rows, or all."""
+        if not rows:
+            self._painted.clear()
+            self.refresh()
+        for y in set(rows):
+            self._painted.pop(y, None)
+            self.refresh(Region(0, y, self.size.width, 1))
+
+    def notify_style_update(self) -> None:
+        self._painted.clear()
+        super().notify_style_update()
 
     def _settle(self) -> None:
         """Find the rows that are seen."""
@@ -276,14 +301,25 @@ class LogView(Widget, can_focus=True):
             self._thumb = (start, start + length)
 
     def render_lines(self, crop: Region) -> list[Strip]:
-        # Looked up once a paint: the base style alone walks through all ancestors.
-        self._base = self.rich_style
+        """Straight to strips: no border, padding or tint to care for, which would cost twice what the rows do."""
         self._styles.clear()
-        return super().render_lines(crop)
+        self._base, self._width = self.rich_style, self.size.width  # once a paint: it walks through all ancestors
+        filters = [each for each in self.get_line_filters() if not isinstance(each, ANSIToTruecolor)]
+        strips = []
+        for y in crop.line_range:
+            strip = self._painted.get(y)
+            if strip is None:
+                strip = self.render_line(y)
+                for each in filters:
+                    strip = strip.apply_filter(each, self.background_colors[1])
+                self._painted[y] = strip  # it is asked for again when a row far from it changes
+            if crop.x or crop.width != self._width:
+                strip = strip.crop_extend(crop.x, crop.right, self._base)
+            strips.append(strip)
+        return strips
 
     def render_line(self, y: int) -> Strip:
-        width = self.size.width
-        base = self._base
+        width, base = self._width, self._base
         bar = self._bar(y)
         if y >= len(self._window):
             return Strip([Segment(" " * (width - 1), base), bar], width)
