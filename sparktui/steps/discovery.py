@@ -26,11 +26,14 @@ echo @neighbours; ip -4 neigh show
 echo @hosts; cat /etc/hosts 2>/dev/null
 echo @known; cat "$HOME/.ssh/known_hosts" 2>/dev/null
 echo @aliases
+own=$(getent passwd "$(id -u)" 2>/dev/null | cut -d: -f6)
+set --
+[ -n "$own" ] && [ "$own" != "$HOME" ] && set -- -F "$HOME/.ssh/config"
 for f in "$HOME/.ssh/config" "$HOME"/.ssh/config.d/*; do
   [ -f "$f" ] && sed -n 's/^[[:space:]]*[Hh][Oo][Ss][Tt][[:space:]=][[:space:]]*//p' "$f"
 done | tr -s ' \\t\\r' '\\n\\n\\n' | grep -v '[]*?!"[]' | head -n 40 | while read -r h; do
   printf '%s\\t' "$h"
-  limit 2 ssh -G -- "$h" 2>/dev/null </dev/null | sed -n 's/^hostname /hostname=/p;s/^user /user=/p' | tr '\\n' ' '
+  limit 2 ssh -G "$@" -- "$h" 2>/dev/null </dev/null | sed -n 's/^hostname /hostname=/p;s/^user /user=/p' | tr '\\n' ' '
   echo
 done
 echo @announced

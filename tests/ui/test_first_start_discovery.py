@@ -164,6 +164,7 @@ async def test_the_scripts_run_on_a_real_shell(tmp_path: Path, monkeypatch: pyte
     found = parse_discovery(answer.stdout)
     assert found.hostname == os.uname().nodename
     assert {"spark-x", "spark-z", "10.9.9.9"} <= {each.host for each in found.candidates}
+    assert next(each for each in found.candidates if each.address == "10.1.2.3").user == "nvidia"
     assert not {"*", "!bad", "*.z"} & {each.host for each in found.candidates}
     assert (await link.script(NODE_SCRIPT, deadline_seconds=30)).ok
 

@@ -41,6 +41,8 @@ def owner_of(problem: Problem, changes: Mapping[str, str]) -> str:
     """The group that a problem belongs to, or ''. Addresses are missing because nobody named the workers."""
     if problem.name == "WORKER_IPS" and not changes.get("WORKER_HOSTS"):
         return "sparks"
+    if problem.name == "WORKER_HOSTS" and not changes.get("WORKER_IPS"):
+        return "network"  # they are counted against addresses that nobody has said yet
     return PAGE_OF.get(problem.name, "")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import importlib
 import os
 import secrets
 from collections.abc import Iterable
@@ -18,6 +19,7 @@ from textual.content import Content
 from textual.timer import Timer
 from textual.widget import Widget
 from textual.widgets import ContentSwitcher, Input, Static
+from textual.worker import Worker, WorkerState
 
 from sparktui.cluster.profile import PROFILES
 from sparktui.envfile import Severity
@@ -57,6 +59,8 @@ class FirstStart(FrameScreen):
             id="first.copy",
             tooltip="Copy the random key, or the first failed node's next step",
         ),
+        Binding("pagedown", "page(1)", "more", show=False, id="first.down", tooltip="Scroll down"),
+        Binding("pageup", "page(-1)", "back up", show=False, id="first.up", tooltip="Scroll up"),
         # Screens that need settings; there are none yet.
         Binding("w,m,l,s,t,e", "nothing", show=False, system=True),
     ]
@@ -114,6 +118,9 @@ class FirstStart(FrameScreen):
         elif asked in PROFILES:
             self.draft = replace(self.draft, profile=asked)
         self.go(self.draft.page)
+        # Once, before two threads need them: an import that meets itself half way fails.
+        for name in ("sparktui.settings", "sparktui.engine.fitting", "sparktui.runs.execute"):
+            await asyncio.to_thread(importlib.import_module, name)
         self._look()
         self._compare()
 
@@ -133,6 +140,12 @@ class FirstStart(FrameScreen):
         with contextlib.suppress(SparktuiError):
             self._sheets = dict(await asyncio.to_thread(sheets, self.env_file))
             self.show()
+
+    def on_worker_state_changed(self, event: Worker.StateChanged) -> None:
+        """A mistake of ours is said, and the answers stay."""
+        if event.state is WorkerState.ERROR and event.worker.error is not None:
+            error = event.worker.error
+            self.say(f"an error that sparktui does not know ({type(error).__name__}: {error}); your answers are kept")
 
     # showing
 
@@ -321,6 +334,10 @@ class FirstStart(FrameScreen):
         else:
             self.say("This is the first group. ctrl+q leaves; your answers are kept.")
 
+    def action_page(self, step: int) -> None:
+        box = self.query_one("#first-page")
+        box.scroll_relative(y=step * max(1, box.size.height - 2), animate=False)
+
     def action_nothing(self) -> None:
         """A key of a screen that needs settings."""
 
@@ -411,6 +428,9 @@ class FirstStart(FrameScreen):
                 except (OSError, ValueError) as error:
                     self.say(f"known_hosts cannot be written: {error}")
                     break
+                again = replace(row, state=None, word="trying", text="", fix="", known_hosts_line="")
+                self.rows = tuple(again if each.name == row.name else each for each in self.rows)
+                self.show()
                 await self._try(link)
 
     # saving

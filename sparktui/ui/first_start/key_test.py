@@ -68,10 +68,11 @@ def link_settings(values: Mapping[str, str], known: Mapping[str, str], env_file:
     addresses = []
     for rank, written in enumerate(hosts, 2):
         host = bare_host(written)
-        addresses.append(known.get(host) or (host if is_ipv4(host) else _NOBODY.format(rank)))
+        address = known.get(host) or host
+        addresses.append(address if _may_stand(address) else _NOBODY.format(rank))
     head = values.get("HEAD_IP", "")
     lines = {
-        "HEAD_IP": head if is_ipv4(head) and head not in addresses else _NOBODY.format(1),
+        "HEAD_IP": head if _may_stand(head) and head not in addresses else _NOBODY.format(1),
         "WORKER_IPS": " ".join(addresses),
         "WORKER_HOSTS": " ".join(hosts),
         "WORKER_USER": values.get("WORKER_USER", ""),
@@ -81,6 +82,14 @@ def link_settings(values: Mapping[str, str], known: Mapping[str, str], env_file:
     }
     text = "".join(f"{name}={quoted(value)}\n" for name, value in lines.items())
     return parse_settings(text, env_path=env_file)
+
+
+def _may_stand(address: str) -> bool:
+    """Whether the rules take it; whether it is right is judged with the whole file."""
+    from sparktui.settings.rule import means_itself
+    from sparktui.settings.rules_spelling import is_example
+
+    return is_ipv4(address) and not means_itself(address) and not is_example(address)
 
 
 def _sizes(nnodes: int) -> dict[str, str]:

@@ -70,7 +70,13 @@ class Page(Vertical):
         for each in self.query(Field):
             made = view.made
             problem = made.problem_of(each.setting) if made is not None else None
-            wrong = problem is not None and problem.severity is Severity.ERROR and self.says(each, view)
+            wrong = (
+                made is not None
+                and problem is not None
+                and problem.severity is Severity.ERROR
+                and owner_of(problem, made.changes) == self.key
+                and self.says(each, view)
+            )
             answer = view.draft.answers.get(each.setting)
             proposal = view.proposed.get(each.setting, NOTHING)
             each.show(proposal, answer, problem.reason if problem and wrong else "", view.glyphs)
