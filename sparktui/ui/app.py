@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from textual.command import Provider
     from textual.screen import Screen
 
-    from sparktui.engine.folders import NodeFolders
     from sparktui.engine.ladder import RankBoot
     from sparktui.steps.step import Inspection
     from sparktui.telemetry.serving import Endpoint
@@ -267,18 +266,13 @@ class SparkApp(App[int]):
     @work(group="telemetry", exclusive=True, exit_on_error=False)
     async def watch_cluster(self) -> None:
         """Follow all nodes and the endpoint for as long as these settings hold."""
-        from sparktui.engine.endpoint import local_url
-        from sparktui.engine.folders import node_folders
-        from sparktui.telemetry.fleet import Fleet
-        from sparktui.telemetry.serving import Endpoint
+        from sparktui.telemetry.of_settings import endpoint_of, fleet_of
 
         settings = self.session.settings
         assert settings is not None
-        key = settings.api_key.get_secret_value() if settings.api_key else None
-        self.endpoint = Endpoint(local_url(settings), api_key=key, model=settings.served_model)
+        self.endpoint = endpoint_of(settings)
         self.history = History()
-        folders = {node.name: _watched(node_folders(settings, node)) for node in settings.nodes}
-        fleet = Fleet(await self.session.links(), folders=folders, serving=self.endpoint)
+        fleet = fleet_of(settings, await self.session.links(), endpoint=self.endpoint)
         async for snapshot in fleet.snapshots():
             self.history.take(snapshot)
             self.post_message(SnapshotArrived(snapshot))
@@ -433,8 +427,3 @@ class SparkApp(App[int]):
     def action_leave(self) -> None:
         """At once; a run goes on by itself."""
         self.exit(0)
-
-
-def _watched(folders: NodeFolders) -> tuple[str, ...]:
-    """The folders whose free space decides what can still be done."""
-    return (folders.engram,) if folders.model_is_volume else (folders.engram, folders.model)
