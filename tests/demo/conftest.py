@@ -56,11 +56,13 @@ class Demo:
 
 
 @pytest.fixture
-def demo() -> Iterator[Demo]:
+def demo(monkeypatch: pytest.MonkeyPatch) -> Iterator[Demo]:
     # A short path: a Unix socket's has a hundred bytes.
     with tempfile.TemporaryDirectory(prefix="demo-") as folder:
         base = Path(folder)
         (base / "home").mkdir()
+        (base / "tmp").mkdir()
+        monkeypatch.setattr(tempfile, "tempdir", str(base / "tmp"))
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("HF_", "SPARKTUI_"))}
         environment = {
             **kept,
@@ -69,6 +71,7 @@ def demo() -> Iterator[Demo]:
             "SPARKTUI_DEMO_SPEED": SPEED,
             "PYTHONPATH": str(ROOT),
             "COLUMNS": "200",
+            "TMPDIR": str(base / "tmp"),
         }
         home = DemoHome(base / "cache" / "sparktui" / "demo")
         home.root.parent.mkdir(parents=True)
