@@ -77,6 +77,9 @@ def arm(ledger: Iterable[Adapter], values: Values, processes: Iterable[Process])
         if why:
             stated.append(Stated(adapter.name, "off", why))
             continue
+        if Process.SERVER in here:
+            # The first process to start looks at all of them: a scheduler would find its own only after minutes.
+            check_points([adapter], signature_now)
         elsewhere = sorted({hook.process for hook in adapter.hooks} - here)
         if elsewhere and not any(hook.process in here for hook in adapter.hooks):
             stated.append(Stated(adapter.name, "not needed", f"works in the {' and '.join(elsewhere)}"))
@@ -84,7 +87,8 @@ def arm(ledger: Iterable[Adapter], values: Values, processes: Iterable[Process])
         stated.append(Stated(adapter.name, "armed"))
         armed.append(adapter)
     done = [_install(adapter, values, here) for adapter in armed]
-    _apply()
+    if armed:
+        _apply()
     for adapter, functions in zip(armed, done, strict=True):
         for hook, function in functions:
             _prove(adapter, hook, function)

@@ -22,6 +22,7 @@ def main(argv: list[str]) -> None:
     from sglang.srt.plugins import load_plugins
 
     load_plugins()
+    _need_our_plugin()
 
     from sglang.launch_server import run_server
     from sglang.srt.server_args import prepare_server_args
@@ -34,6 +35,17 @@ def main(argv: list[str]) -> None:
         run_server(arguments)
     finally:
         kill_process_tree(os.getpid(), include_parent=False)
+
+
+def _need_our_plugin() -> None:
+    from spark_overlay.plugin import NOT_ARMED, ran_here
+
+    if os.getpid() not in ran_here:
+        why = (
+            f"SGLANG_PLUGINS={chosen}" if (chosen := os.environ.get("SGLANG_PLUGINS")) else "its entry point is missing"
+        )
+        print(f"[spark] ERROR SGLang did not load the plugin spark_overlay ({why}); the engine ends here", flush=True)
+        sys.exit(NOT_ARMED)
 
 
 def _version(name: str) -> str:

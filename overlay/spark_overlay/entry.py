@@ -20,14 +20,19 @@ import sys
 import threading
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from spark_overlay import __version__
+from spark_overlay.arming import values_of
 from spark_overlay.health import http_status, local_address
 from spark_overlay.key_file import KeyFileError, read_key
-from spark_overlay.launch_args import Launch, LaunchError, build, served_name
+from spark_overlay.known_names import known_names
+from spark_overlay.launch_args import Launch, LaunchError, Problem, build, served_name
+from spark_overlay.ledger import LEDGER
 from spark_overlay.supervisor import Supervisor, python_child
+from spark_overlay.switches import SwitchError, unknown
 from spark_overlay.warm_up import PROMPT_WORDS, Server, warm_up
 
 REFUSED, NOT_READY = 2, 124
@@ -57,7 +62,19 @@ def model_config(environment: Mapping[str, str]) -> dict[str, Any] | None:
 
 
 def launch_of(environment: Mapping[str, str]) -> Launch:
-    return build(environment, model_config(environment), os.path.isfile)
+    """Raises LaunchError with all that is wrong, the adapters' settings too."""
+    wrong: list[Problem] = []
+    try:
+        values_of(LEDGER, environment)
+    except SwitchError as error:
+        wrong += [Problem(line, f"correct {line.partition('=')[0]}") for line in str(error).splitlines()]
+    try:
+        launch = build(environment, model_config(environment), os.path.isfile)
+    except LaunchError as error:
+        raise LaunchError((*error.problems, *wrong)) from error
+    if wrong:
+        raise LaunchError(tuple(wrong))
+    return replace(launch, warnings=(*launch.warnings, *unknown(environment, known_names(LEDGER))))
 
 
 def write_launch(environment: Mapping[str, str], launch: Launch) -> None:

@@ -11,15 +11,17 @@ Every rank of an engine sees the same tokens, so every rank finds the same loop 
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 MAX_PERIOD = 256
-_RING = 1024
-"""Places in the ring of the last tokens: a power of two, more than the longest period and n-gram together."""
-_BASE, _MODULUS = 1_000_003, (1 << 61) - 1
-LINE_BYTES = 4096
-"""A longer line is compared by its first so many bytes and its length."""
+_KEPT_TOKENS = 1024
+"""The last so many tokens are kept, and up to as many more: more than the longest period and n-gram together."""
+_ID_MASK = 0xFFFF_FFFF
+_CONTINUING = bytes(range(0x80, 0xC0))
+LINE_PIECES = 4096
+"""A line of more tokens is compared by its first so many and its length."""
 
 
 @dataclass(frozen=True)
@@ -66,8 +68,8 @@ class LoopDetector:
     """
 
     __slots__ = (
-        *("_count", "_hash", "_last", "_line", "_lines", "_period", "_piece"),
-        *("_places", "_power", "_ring", "_rules", "_run", "_same"),
+        *("_count", "_last", "_line", "_lines", "_look_every"),
+        *("_period", "_piece", "_rules", "_run", "_same", "_tokens"),
     )
 
     def __init__(self, rules: LoopRules, piece: Callable[[int], bytes] | None = None) -> None:
@@ -76,14 +78,13 @@ class LoopDetector:
         self._count = 0
         # identical
         self._last, self._run = -1, 0
-        # ngram: a rolling hash of the last `ngram` tokens finds a period, then tokens are compared one by one
-        self._ring = [0] * _RING
-        self._places: dict[int, int] = {}
-        self._hash = 0
-        self._power = pow(_BASE, max(rules.ngram - 1, 0), _MODULUS)
+        # ngram: how many tokens up to the last one equal those a period before; no period, no count
+        self._tokens = array("I")
+        # A period shows once it was there for `ngram` tokens more: long before its third copy is complete.
+        self._look_every = max(1, min(16, rules.ngram // 2))
         self._period, self._same = 0, 0
         # lines
-        self._line = bytearray()
+        self._line: list[bytes] = []
         self._lines = _LineRun()
 
     @property
@@ -93,86 +94,84 @@ class LoopDetector:
 
     def feed(self, tokens: Iterable[int]) -> Loop | None:
         """The first loop that these tokens complete. Feed nothing more after one was found."""
+        rules, piece_of, kept = self._rules, self._piece, self._tokens
+        found: Loop | None = None
         for token in tokens:
             self._count += 1
-            found = self._identical(token) or self._ngram(token) or (self._piece and self._line_end(token))
-            if found:
-                return found
-        return None
-
-    def _identical(self, token: int) -> Loop | None:
-        if token != self._last:
-            self._last, self._run = token, 1
-            return None
-        self._run += 1
-        if self._rules.identical and self._run >= self._rules.identical:
-            keep = self._count - self._run + 1
-            return Loop("identical", self._count, keep, f"token {token} came {self._run} times in a row")
-        return None
-
-    def _ngram(self, token: int) -> Loop | None:
-        rules, ring, count = self._rules, self._ring, self._count
-        size = rules.ngram
-        if not size or not rules.repeats:
-            return None
-        oldest = ring[(count - size) & (_RING - 1)] if count > size else 0
-        rolled = self._hash = ((self._hash - oldest * self._power) * _BASE + token) % _MODULUS
-        ring[count & (_RING - 1)] = token
-        if self._period:
-            if token == ring[(count - self._period) & (_RING - 1)]:
-                self._same += 1
+            if token != self._last:
+                self._last, self._run = token, 1
             else:
-                self._period = 0
-        if count < size:
-            return None
-        places = self._places
-        before = places.pop(rolled, 0)
-        # The newest place of a hash stands last, so the oldest places can be dropped in order.
-        places[rolled] = count
-        if len(places) > 4 * MAX_PERIOD:
-            self._forget()
-        if not self._period and before and count - before <= MAX_PERIOD:
-            self._take(count - before)
-        if not self._period:
-            return None
-        length = -(-size // self._period) * self._period
+                self._run += 1
+                if self._run >= rules.identical > 0:
+                    return self._identical()
+            if rules.ngram:
+                kept.append(token & _ID_MASK)
+                if self._period:
+                    if kept[-1] == kept[-1 - self._period]:
+                        self._same += 1
+                    else:
+                        self._period = 0
+                if not self._period and not self._count % self._look_every:
+                    self._look()
+                if self._period and (found := self._ngram()):
+                    return found
+            if piece_of is not None:
+                piece = piece_of(token)
+                if b"\n" in piece:
+                    if found := self._line_end(piece):
+                        return found
+                elif len(self._line) < LINE_PIECES:
+                    self._line.append(piece)
+                else:
+                    self._lines.overlong += len(piece)
+        return None
+
+    def _identical(self) -> Loop:
+        keep = self._count - self._run + 1
+        return Loop("identical", self._count, keep, f"token {self._last} came {self._run} times in a row")
+
+    def _look(self) -> None:
+        """Where did the last `ngram` tokens stand before? That distance is the period to watch."""
+        kept, size = self._tokens, self._rules.ngram
+        if len(kept) > 2 * _KEPT_TOKENS:
+            del kept[:-_KEPT_TOKENS]
+        # A search in bytes is C; a place inside a token is none.
+        window, wide = kept[-(size + MAX_PERIOD) :].tobytes(), kept.itemsize
+        tail, end = window[-size * wide :], len(window)
+        at = end - len(tail)
+        while True:
+            at = window.rfind(tail, 0, at + len(tail) - 1)
+            if at < 0:
+                return
+            if not at % wide:
+                break
+        self._period = period = (end - len(tail) - at) // wide
+        self._same = size
+        # The loop may have begun before the last look.
+        while self._same + period < len(kept) and kept[-1 - self._same] == kept[-1 - self._same - period]:
+            self._same += 1
+
+    def _ngram(self) -> Loop | None:
+        rules, period = self._rules, self._period
+        length = -(-rules.ngram // period) * period
         # So many tokens equal those a period before: with the first period, all of them go round.
-        if self._same + self._period < rules.repeats * length:
+        if self._same + period < rules.repeats * length:
             return None
-        keep = count - (rules.repeats - 1) * length
-        return Loop("ngram", count, keep, f"a piece of {length} tokens came {rules.repeats} times in a row")
+        keep = self._count - (rules.repeats - 1) * length
+        return Loop("ngram", self._count, keep, f"a piece of {length} tokens came {rules.repeats} times in a row")
 
-    def _take(self, period: int) -> None:
-        """Begin to count a period when its last `ngram` tokens really are equal, not only their hashes."""
-        size, ring, mask, count = self._rules.ngram, self._ring, _RING - 1, self._count
-        if all(ring[(count - i) & mask] == ring[(count - i - period) & mask] for i in range(size)):
-            self._period, self._same = period, size
-
-    def _forget(self) -> None:
-        for place in list(self._places)[: 3 * MAX_PERIOD]:
-            del self._places[place]
-
-    def _line_end(self, token: int) -> Loop | None:
-        assert self._piece is not None
-        piece = self._piece(token)
-        if b"\n" not in piece:
-            if len(self._line) < LINE_BYTES:
-                self._line += piece
-            else:
-                self._lines.overlong += len(piece)
-            return None
+    def _line_end(self, piece: bytes) -> Loop | None:
         *ended, rest = piece.split(b"\n")
         for part in ended:
-            self._line += part
-            run = self._lines.ended(bytes(self._line), self._count, self._rules.line_characters)
+            self._line.append(part)
+            run = self._lines.ended(b"".join(self._line), self._count, self._rules.line_characters)
             self._line.clear()
             if run >= self._rules.line_repeats:
                 text = self._lines.text.decode("utf-8", "replace")
                 shown = text if len(text) <= 60 else f"{text[:57]}..."
-                return Loop(
-                    "lines", self._count, self._lines.first_end, f"the line {shown!r} came {run} times in a row"
-                )
-        self._line += rest
+                what = f"the line {shown!r} came {run} times in a row"
+                return Loop("lines", self._count, self._lines.first_end, what)
+        self._line.append(rest)
         return None
 
 
@@ -192,15 +191,13 @@ class _LineRun:
         """A line came to its end; how often it came in a row now, 0 for one too short to count."""
         text = line.strip() + (f" +{self.overlong}".encode() if self.overlong else b"")
         self.overlong = 0
-        if text == self.text and self.run:
-            self.run += 1
-        elif _characters(text) >= least_characters:
+        if text != self.text:
             self.text, self.run, self.first_end = text, 1, count
-        else:
-            self.run = 0
-        return self.run
+            return 1
+        self.run += 1
+        return self.run if _characters(text) >= least_characters else 0
 
 
 def _characters(text: bytes) -> int:
     """Characters of UTF-8, fragments included: every byte that does not continue another."""
-    return sum(byte & 0xC0 != 0x80 for byte in text)
+    return len(text.translate(None, _CONTINUING))

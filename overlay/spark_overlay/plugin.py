@@ -15,6 +15,10 @@ from spark_overlay.adapter import Process
 from spark_overlay.key_file import mask_log_records, read_key
 
 NOT_ARMED = 70
+ran_here: list[int] = []
+"""The process ids in which `install` came to its end: the engine's main process asks, since SGLang may be told to leave
+a plugin out.
+"""
 
 
 def processes_here() -> frozenset[Process]:
@@ -22,11 +26,18 @@ def processes_here() -> frozenset[Process]:
 
     SGLang names neither; it starts every child with a target function of its own.
     """
-    if multiprocessing.parent_process() is None:
+    name = process_name()
+    if name == "server":
         return frozenset({Process.SERVER})
-    target = getattr(multiprocessing.current_process(), "_target", None)
-    name = getattr(target, "__name__", "")
     return frozenset() if "detokenizer" in name else frozenset({Process.SCHEDULER})
+
+
+def process_name() -> str:
+    """`server`, or what SGLang named the function that it started this child with: `scheduler`, `detokenizer`."""
+    if multiprocessing.parent_process() is None:
+        return "server"
+    target = getattr(multiprocessing.current_process(), "_target", None)
+    return getattr(target, "__name__", "child").removeprefix("run_").removesuffix("_process")
 
 
 def install() -> None:
@@ -36,6 +47,7 @@ def install() -> None:
         if key:
             mask_log_records(key)
         arm()
+        ran_here.append(os.getpid())
     except Exception as error:
         _end(error)
 
@@ -53,14 +65,14 @@ def arm() -> None:
     here = processes_here()
     values = values_of(LEDGER, os.environ)
     for stated in arm_all(LEDGER, values, here):
-        print(f"[spark] {stated.line}", flush=True)
+        print(f"[spark] {process_name()}: {stated.line}", flush=True)
 
 
 def _end(error: Exception) -> None:
     from spark_overlay.arming import ArmingError
 
     if isinstance(error, ArmingError | switches.SwitchError):
-        print(f"[spark] ERROR {error}; this engine process ends here", flush=True)
+        print(f"[spark] ERROR {process_name()}: {error}; this engine process ends here", flush=True)
     else:
         traceback.print_exc()
         print("[spark] ERROR the overlay could not be installed in an engine process; it ends here", flush=True)

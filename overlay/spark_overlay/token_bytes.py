@@ -19,20 +19,24 @@ def _byte_of_character() -> dict[str, int]:
     return {chr(byte): byte for byte in own} | {chr(0x100 + place): byte for place, byte in enumerate(others)}
 
 
-def token_bytes(vocabulary: Vocabulary) -> Callable[[int], bytes]:
-    """A function from token id to bytes, each looked up once. A special token is its own text; an unknown id is b""."""
-    table = _byte_of_character()
-    known: dict[int, bytes] = {}
+class _Pieces(dict[int, bytes]):
+    """Token id -> bytes, each asked for once; a plain look-up from then on."""
 
-    def piece(token: int) -> bytes:
-        found = known.get(token)
-        if found is None:
-            text = vocabulary.convert_ids_to_tokens(token) or ""
-            try:
-                found = bytes(table[character] for character in text)
-            except KeyError:
-                found = text.encode("utf-8", "replace")
-            known[token] = found
+    def __init__(self, vocabulary: Vocabulary) -> None:
+        super().__init__()
+        self._vocabulary = vocabulary
+        self._byte_of = _byte_of_character()
+
+    def __missing__(self, token: int) -> bytes:
+        text = self._vocabulary.convert_ids_to_tokens(token) or ""
+        try:
+            found = bytes(self._byte_of[character] for character in text)
+        except KeyError:
+            found = text.encode("utf-8", "replace")
+        self[token] = found
         return found
 
-    return piece
+
+def token_bytes(vocabulary: Vocabulary) -> Callable[[int], bytes]:
+    """A function from token id to bytes. A special token is its own text; an unknown id is b""."""
+    return _Pieces(vocabulary).__getitem__

@@ -15,11 +15,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from spark_overlay.ledger import LEDGER
 
 from tests.overlay.conftest import OVERLAY
 from tests.overlay.stand_in_engine import write_stand_in
 
 KEY = "sk-spark-9f3b7c21"
+ADAPTERS_OFF = {adapter.settings[0].name: "0" for adapter in LEDGER}
+"""The stand-in has none of the functions that adapters change."""
 COMMAND = [sys.executable, "-u", "-S", "-m", "spark_overlay.entry", "run"]
 
 
@@ -62,6 +65,7 @@ def start(state: Path) -> Iterator[Callable[..., Entry]]:
         "PATH": os.environ["PATH"], "PYTHONPATH": f"{OVERLAY}:{state / 'site'}", "PYTHONDONTWRITEBYTECODE": "1",
         "MODEL_PATH": str(state / "model"), "STATE_PATH": str(state / "state"), "SERVER_PORT": str(port),
         "TP_SIZE": "1", "CONTEXT_LENGTH": "4096", "MAX_RUNNING_REQUESTS": "3", "HF_TOKEN": "hf_never_shown",
+        **ADAPTERS_OFF,
     }  # fmt: skip
     started: list[Entry] = []
 

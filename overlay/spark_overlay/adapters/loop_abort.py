@@ -1,4 +1,9 @@
-"""A request whose output goes round in circles is ended, with an error that says so."""
+"""A request whose output goes round in circles is ended, with an error that says so.
+
+What a client was sent already stays sent. So a stream ends where it is, and its usage counts what was sent; an answer
+in one piece ends, with DSV41_LOOP_NAMED_EXIT=0, behind the first copy. For that it must not leave the scheduler in
+parts, as SGLang otherwise sends every answer.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +21,8 @@ REPEATS = Switch("DSV41_LOOP_REPEATS", 4, "how many copies of a piece are a loop
 IDENTICAL = Switch("DSV41_LOOP_IDENTICAL", 64, "how many equal tokens in a row are a loop; 0 watches none", 0, 65_536)
 LINES = Switch("DSV41_LOOP_LINE_REPEATS", 8, "how many equal lines in a row are a loop; 0 watches none", 0, 65_536)
 NAMED = Switch("DSV41_LOOP_NAMED_EXIT", 1, "1 ends with the error loop_abort, 0 with finish_reason stop")
-_TARGET = "sglang.srt.managers.schedule_batch.Req.update_finish_state"
+_FINISH = "sglang.srt.managers.schedule_batch.Req.update_finish_state"
+_SEND = "sglang.srt.managers.scheduler_components.output_streamer._GenerationStreamAccumulator.accept"
 _KEPT = "_spark_loop"
 
 
@@ -45,9 +51,11 @@ def _around(values: Values) -> Callable[..., Any]:
         return pieces[id(tokenizer)]
 
     def ended(req: Any, loop: Loop) -> None:
-        req.finished_len = loop.keep
+        # Every rank counts what was sent, whether or not it is the one that sends: the same length on all.
+        req.finished_len = max(loop.keep, req.send_token_offset)
+        text = f"loop_abort: {loop.detector} at output token {loop.end}: {loop.what}"
+        print(f"[spark] request {req.rid}: {text}", flush=True)
         if named:
-            text = f"loop_abort: {loop.detector} at output token {loop.end}: {loop.what}"
             req.finished_reason = FINISH_ABORT(text, HTTPStatus.INTERNAL_SERVER_ERROR, "loop_abort")
         else:
             req.finished_reason = FINISH_MATCHED_STR(matched=f"loop_abort: {loop.detector}")
@@ -57,7 +65,7 @@ def _around(values: Values) -> Callable[..., Any]:
         if req.finished():
             return result
         detector = getattr(req, _KEPT, None)
-        if detector is None:
+        if detector is None or len(req.output_ids) < detector.count:  # taken back for want of memory
             detector = LoopDetector(wanted, piece_of(req))
             setattr(req, _KEPT, detector)
         loop = detector.feed(req.output_ids[detector.count :])
@@ -68,13 +76,27 @@ def _around(values: Values) -> Callable[..., Any]:
     return watched
 
 
+def _sending(values: Values) -> Callable[..., Any]:
+    named = bool(values[NAMED.name])
+
+    def in_one_piece(original: Callable[..., Any], accumulator: Any, *, req: Any) -> Any:
+        if named or req.stream or req.finished():
+            return original(accumulator, req=req)
+        return None
+
+    return in_one_piece
+
+
 ADAPTER = Adapter(
     name="loop_abort",
     problem="A model that repeats itself writes to the end of the context, and agents take the cut text for an answer.",
     settings=(ABORT, NGRAM, REPEATS, IDENTICAL, LINES, NAMED),
-    hooks=(HookPoint(_TARGET, Kind.AROUND, "(self, new_accepted_len=1)", Process.SCHEDULER),),
+    hooks=(
+        HookPoint(_FINISH, Kind.AROUND, "(self, new_accepted_len=1)", Process.SCHEDULER),
+        HookPoint(_SEND, Kind.AROUND, "(self, *, req)", Process.SCHEDULER),
+    ),
     engines=("0.5.23",),
     remove_when="SGLang ends repetition itself, with an error of its own.",
     off=lambda values: "" if values[ABORT.name] else f"{ABORT.name}=0",
-    functions=lambda values: {_TARGET: _around(values)},
+    functions=lambda values: {_FINISH: _around(values), _SEND: _sending(values)},
 )

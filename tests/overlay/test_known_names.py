@@ -1,0 +1,61 @@
+"""Which names warn: what sparktui hands to an engine never does, a misspelt one names its neighbour."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from spark_overlay.entry import launch_of
+from spark_overlay.known_names import BY_THE_LAUNCH, HANDED_ON, known_names
+from spark_overlay.launch_args import LaunchError
+from spark_overlay.ledger import LEDGER
+from spark_overlay.switches import PREFIXES, unknown
+
+from sparktui.engine.environment import FIXED, PASSED_ON
+from tests.overlay.conftest import OVERLAY
+from tests.overlay.test_launch_args import TP3
+
+KNOWN = known_names(LEDGER)
+OF_ADAPTERS = {switch.name for adapter in LEDGER for switch in adapter.settings}
+
+
+def test_nothing_that_sparktui_hands_on_warns() -> None:
+    handed = dict.fromkeys([name.upper() for name in PASSED_ON] + list(FIXED), "1")
+    assert unknown(handed, KNOWN) == []
+
+
+def test_every_known_name_is_read_by_an_adapter_or_the_launch_or_is_a_setting_of_sparktuis() -> None:
+    handed = {name.upper() for name in PASSED_ON} | set(FIXED)
+    assert handed >= HANDED_ON
+    assert not OF_ADAPTERS & HANDED_ON, "an adapter reads it: take it off the list"
+    text = "".join(path.read_text() for path in (OVERLAY / "spark_overlay").glob("*.py") if path.stem != "known_names")
+    text += (OVERLAY / "Dockerfile").read_text()
+    assert handed | set(re.findall(r"\bDSV41_[A-Z0-9_]+", text)) >= BY_THE_LAUNCH
+
+
+def test_the_dockerfile_and_the_package_use_no_unknown_name() -> None:
+    words: set[str] = set()
+    for path in (*(OVERLAY / "spark_overlay").rglob("*.py"), OVERLAY / "Dockerfile"):
+        words |= set(re.findall(r"\b(?:DSV41|SPARK)_[A-Z0-9_]*[A-Z0-9]\b(?!\*)", Path(path).read_text()))
+    # Of the engine itself, and the beginnings of names in texts.
+    words -= {word for word in words if any(name.startswith(f"{word}_") for name in KNOWN)}
+    assert {word for word in words if word.startswith(PREFIXES)} - KNOWN == set()
+
+
+def test_a_misspelt_name_is_warned_of_before_the_start_and_the_launch_goes_on() -> None:
+    launch = launch_of(TP3 | {"DSV41_MAX_NEW_TOKEN": "9", "SPARK_INTEGER_EFFORTS": "1", "DSV41_QQQQQQQQQQQQ": "1"})
+    assert launch.warnings == (
+        "DSV41_MAX_NEW_TOKEN is read by nothing; DSV41_MAX_NEW_TOKENS is",
+        "DSV41_QQQQQQQQQQQQ is read by nothing",
+        "SPARK_INTEGER_EFFORTS is read by nothing; SPARK_INTEGER_EFFORT is",
+    )
+
+
+def test_values_of_adapters_that_cannot_be_meant_are_refused_with_the_launchs_own_problems() -> None:
+    with pytest.raises(LaunchError) as caught:
+        launch_of(TP3 | {"DSV41_LOOP_NGRAM": "many", "DSV41_LOOP_ABORT": "2", "CONTEXT_LENGTH": "1"})
+    said = {(problem.what, problem.fix) for problem in caught.value.problems}
+    assert ("DSV41_LOOP_NGRAM=many is no whole number from 0 to 256", "correct DSV41_LOOP_NGRAM") in said
+    assert ("DSV41_LOOP_ABORT=2 is not from 0 to 1", "correct DSV41_LOOP_ABORT") in said
+    assert len(said) == 3
