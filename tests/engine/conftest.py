@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.engine import engine_env
+from tests.engine.serving import Serving, serving
 
 
 @pytest.fixture(scope="session")
@@ -19,3 +21,10 @@ def tiny_model() -> Path:
         pytest.skip("disk too small for the engine")
     assert done.returncode == 0, f"{script} ended with {done.returncode}"
     return Path(done.stdout.strip())
+
+
+@pytest.fixture(scope="session")
+def plain(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
+    """SGLang as it comes, for all modules."""
+    with serving("plain", tiny_model, tmp_path_factory.mktemp("plain")) as server:
+        yield server

@@ -3,13 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
-import socket
 import struct
-import subprocess
-import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -18,47 +12,17 @@ import httpx
 import pytest
 
 from tests.engine import engine_env
+from tests.engine.serving import MODEL, Serving
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(1500)]
 SMOKE = json.loads(engine_env.SMOKE.read_text(encoding="utf-8"))
 CHECKS = {check["id"]: check for check in SMOKE["checks"]}
-MODEL = "tiny"
-BOOT_SECONDS = 600.0
 
 
-@pytest.fixture(scope="module")
-def server(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
+@pytest.fixture
+def server(plain: Serving) -> httpx.Client:
     """A client of the real server with the tiny model, as one rank runs it."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    log = tmp_path_factory.mktemp("engine") / "server.log"
-    argv = [
-        *(str(engine_env.engine_python()), "-u", "-m", "sglang.launch_server", "--model-path", str(tiny_model)),
-        *("--served-model-name", MODEL, "--host", "127.0.0.1", "--port", str(port)),
-        *("--context-length", "8192", "--max-total-tokens", "16384", "--max-running-requests", "4"),
-        *("--chunked-prefill-size", "768", "--mem-fraction-static", "0.1", "--random-seed", "0", "--enable-metrics"),
-        *("--tool-call-parser", "deepseekv41", "--reasoning-parser", "deepseek-v41"),
-        *engine_env.sglang_arguments(),
-    ]
-    environment = os.environ | engine_env.machine_environment(1, engine_env.engine_dir())
-    with log.open("wb") as out:
-        process = subprocess.Popen(argv, env=environment, stdout=out, stderr=out, start_new_session=True)
-    try:
-        with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=120, trust_env=False) as client:
-            deadline = time.monotonic() + BOOT_SECONDS
-            while b"fired up" not in log.read_bytes():
-                assert process.poll() is None, log.read_text(errors="replace")[-4000:]
-                assert time.monotonic() < deadline, log.read_text(errors="replace")[-4000:]
-                time.sleep(1)
-            yield client
-    finally:
-        os.killpg(process.pid, signal.SIGTERM)
-        try:
-            process.wait(20)
-        except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait(20)
+    return plain.client
 
 
 def ask(server: httpx.Client, request: dict[str, Any], **changed: Any) -> dict[str, Any]:
