@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from sparktui.events import Event, Finding, Question
 from sparktui.remote.link import NodeLink
-from sparktui.settings import Settings
+
+if TYPE_CHECKING:
+    from sparktui.settings import Settings  # pydantic: the screens know steps and paint before it is needed
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ from textual.reactive import var
 from textual.screen import ModalScreen
 from textual.worker import Worker, WorkerState
 
-from sparktui.errors import SparktuiError
+from sparktui.errors import SparktuiError, StepFailed
 from sparktui.runs.view import RunView, StepView
 from sparktui.shipped import shipped
 from sparktui.telemetry.history import History
@@ -127,11 +127,24 @@ class SparkApp(App[int]):
 
     @staticmethod
     def _screens() -> dict[str, Callable[[], Screen[None]]]:
-        from sparktui.ui.logs.screen import LogsScreen
-        from sparktui.ui.monitor.screen import MonitorScreen
-        from sparktui.ui.wizard.screen import WizardScreen
+        """Each is imported when it is first seen: the first picture waits for one screen only."""
 
-        return {"wizard": WizardScreen, "monitor": MonitorScreen, "logs": LogsScreen}
+        def wizard() -> Screen[None]:
+            from sparktui.ui.wizard.screen import WizardScreen
+
+            return WizardScreen()
+
+        def monitor() -> Screen[None]:
+            from sparktui.ui.monitor.screen import MonitorScreen
+
+            return MonitorScreen()
+
+        def logs() -> Screen[None]:
+            from sparktui.ui.logs.screen import LogsScreen
+
+            return LogsScreen()
+
+        return {"wizard": wizard, "monitor": monitor, "logs": logs}
 
     async def on_mount(self) -> None:
         for name, screen in self._screens().items():
@@ -349,6 +362,11 @@ class SparkApp(App[int]):
             self.refused, self.starting = error, ""
             self.notify("\n".join(error.lines()), severity="error", timeout=15, markup=False)
             return
+        except OSError as error:  # a full disk, or a state folder that is not ours
+            why = f"the run could not be written to {self.session.state_dir}: {error.strerror or error}"
+            self.refused, self.starting = StepFailed(why, fix="df -h shows the disks; then again", node="head"), ""
+            self.notify("\n".join(self.refused.lines()), severity="error", timeout=15, markup=False)
+            return
         except Exception:
             self.starting = ""
             raise
@@ -360,10 +378,12 @@ class SparkApp(App[int]):
         where = ""
         if self.session.settings is not None:
             path = self.session.state_dir / "copied.txt"
-            with contextlib.suppress(OSError):
+            try:
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_text(message.text + "\n")
                 where = f"; also in {path}"
+            except OSError as error:
+                where = f"; not in a file: {error.strerror or error}"
         self.notify(f"{message.what} copied{where}", markup=False)
 
     async def action_go(self, mode: str) -> None:
