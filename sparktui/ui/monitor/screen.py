@@ -65,7 +65,14 @@ class MonitorScreen(FrameScreen):
         Binding("escape,0", "page('')", "all", show=False, id="monitor.all", tooltip="All pages, where they fit"),
         Binding("down,right", "node(1)", "node", key_display="arrows", id="monitor.node", tooltip="The next node"),
         Binding("up,left", "node(-1)", "node", show=False, id="monitor.node-back", tooltip="The node before"),
-        Binding("enter", "page('node')", "details", id="monitor.details", tooltip="The chosen node in full"),
+        Binding(
+            "enter",
+            "page('node')",
+            "details",
+            key_display="enter",
+            id="monitor.details",
+            tooltip="The chosen node in full",
+        ),
         Binding("space", "pause", "pause", id="monitor.pause", tooltip="Hold what is shown; nothing stops"),
         Binding(
             "right_square_bracket", "span(1)", "longer", show=False, id="monitor.longer", tooltip="Trends over longer"

@@ -100,6 +100,7 @@ class MonitorSheet(Drawing):
 
     def _page(self, page: str, width: int, height: int, glyphs: Glyphs) -> list[Row]:
         rows: list[Row] = []
+        blank: Row = ((" " * width, ""),)
         alone = len(self.picture.pages) == 1
         for block in page_blocks(self.picture, page, width - 2, height, alone=alone, glyphs=glyphs):
             name, key = f"{page} {block.title}", (block.key, width, block.rows)
@@ -107,11 +108,10 @@ class MonitorSheet(Drawing):
             if kept is None or kept[0] != key:
                 drawn = block.draw(width - 2, block.rows - 1)[: block.rows - 1]
                 inside = [_inset(fitted(row, width - 2, glyphs.ellipsis), width) for row in drawn]
-                blank: Row = ((" " * width, ""),)
                 body = [*inside, *([blank] * (block.rows - 1 - len(inside)))]
                 kept = self._kept[name] = (key, [_title(block.title, width, glyphs), *body])
             rows += kept[1]
-        return rows[:height]
+        return [*rows, *([blank] * (height - len(rows)))][:height]
 
 
 def page_blocks(
