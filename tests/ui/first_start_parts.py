@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -60,14 +61,14 @@ class BeforeSettings(AppInTest):
 
     Attributes:
         found: what this machine says about itself.
-        refusals: worker name to what its login raises.
+        refusals: worker name to what its login raises; None never answers.
         trusted: known_hosts lines that were trusted; a worker's unknown key then works.
         opened_with: the settings of each time that links were opened.
     """
 
     def __init__(self, folder: Path, **more: Any) -> None:
         self.found = discovery_text()
-        self.refusals: dict[str, Exception] = {}
+        self.refusals: dict[str, Exception | None] = {}
         self.opened_with: list[Settings] = []
         super().__init__(folder, env={}, **{"profile": None, **more})
 
@@ -79,6 +80,8 @@ class BeforeSettings(AppInTest):
             link.answer(r"@fabric", stdout=f"@addresses\n{said}@fabric\n{fabric_text()}")
             link.answer(r"@hostname", stdout=self.found)
             link.answer(r"^true$")
+            if link.node.name in self.refusals and self.refusals[link.node.name] is None:
+                link.run = _never  # type: ignore[method-assign]
             refusal = self.refusals.get(link.node.name)
             known = isinstance(refusal, HostKeyUnknown) and refusal.known_hosts_line in self.trusted
             if refusal is not None and not known:
@@ -94,6 +97,10 @@ class BeforeSettings(AppInTest):
     def at(self) -> str:
         """The group that is shown."""
         return self.first.draft.page
+
+
+async def _never(*_: object, **__: object) -> Any:
+    await asyncio.Event().wait()
 
 
 def unknown_key(name: str) -> HostKeyUnknown:

@@ -28,7 +28,12 @@ class ValueInput(Input):
         Binding("up", "cycle(-1)", "other", show=False, id="field.up", tooltip="The choice before, of what was found"),
         Binding("down", "cycle(1)", "other", id="field.down", tooltip="The next choice of what was found"),
         Binding(
-            "enter", "submit", "next", id="field.next", tooltip="The next question; after the last, the next group"
+            "enter",
+            "submit",
+            "next",
+            key_display="enter",
+            id="field.next",
+            tooltip="The next question; after the last, the next group",
         ),
     ]
 
