@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from sparktui.cluster.profile import PROFILES
 from sparktui.envfile import Problem
-from sparktui.ui.first_start.draft import Draft
+from sparktui.ui.first_start.draft import Draft, KeyChoice
 from sparktui.ui.first_start.proposals import Proposal, split_hosts
 from sparktui.verbs import ENV_FILES
 
@@ -64,6 +64,12 @@ def values_of(draft: Draft, proposed: Mapping[str, Proposal]) -> dict[str, str]:
     if "NCCL_SOCKET_IFNAME" in values:
         values["GLOO_SOCKET_IFNAME"] = values["NCCL_SOCKET_IFNAME"]
     return values
+
+
+def secret_values(draft: Draft, random_key: str, typed: Mapping[str, str]) -> dict[str, str]:
+    """API_KEY as it was chosen and HF_TOKEN; '' where none is to be written."""
+    key = {KeyChoice.RANDOM: random_key, KeyChoice.OWN: typed.get("API_KEY", ""), KeyChoice.NONE: ""}[draft.key]
+    return {"API_KEY": key, "HF_TOKEN": typed.get("HF_TOKEN", "").strip()}
 
 
 def unattended_window(draft: Draft) -> int | None:

@@ -28,7 +28,7 @@ from sparktui.events import State
 from sparktui.steps.discovery import Found
 from sparktui.ui.first_start.comparison import sheets
 from sparktui.ui.first_start.draft import PAGES, Draft, KeyChoice, draft_path, drop_draft, keep_draft, read_draft
-from sparktui.ui.first_start.env_text import Made, make, owner_of, save, target_path, values_of
+from sparktui.ui.first_start.env_text import Made, make, owner_of, save, secret_values, target_path, values_of
 from sparktui.ui.first_start.fields import ChoiceList, Field
 from sparktui.ui.first_start.host_key_card import HostKeyCard
 from sparktui.ui.first_start.key_test import KeyRow, discover, link_settings, try_node, waiting_rows
@@ -261,14 +261,6 @@ class FirstStart(FrameScreen):
         else:
             self.action_next()
 
-    def secret_values(self) -> dict[str, str]:
-        key = {
-            KeyChoice.RANDOM: self.random_key,
-            KeyChoice.OWN: self.typed_secrets.get("API_KEY", ""),
-            KeyChoice.NONE: "",
-        }
-        return {"API_KEY": key[self.draft.key], "HF_TOKEN": self.typed_secrets.get("HF_TOKEN", "").strip()}
-
     def check_soon(self) -> None:
         if self._check_timer is not None:
             self._check_timer.stop()
@@ -282,7 +274,12 @@ class FirstStart(FrameScreen):
     async def check(self) -> Made:
         """The file that the answers make, by the real rules."""
         made = await asyncio.to_thread(
-            make, self.draft, self.proposed, self.secret_values(), self.target, dict(os.environ)
+            make,
+            self.draft,
+            self.proposed,
+            secret_values(self.draft, self.random_key, self.typed_secrets),
+            self.target,
+            dict(os.environ),
         )
         self.made = made
         self.show()

@@ -15,6 +15,7 @@ from textual.content import Content
 from textual.widget import Widget
 from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
+from textual.worker import Worker, WorkerState
 
 from sparktui.envfile import Problem, Severity
 from sparktui.errors import SettingsError, SparktuiError
@@ -81,6 +82,13 @@ class SettingsScreen(FrameScreen):
         super().on_mount()
         self.query_one("#settings-filter", Input).cursor_blink = False
         self._read()
+
+    def on_worker_state_changed(self, event: Worker.StateChanged) -> None:
+        """A mistake of ours is said; the file stays as it is."""
+        if event.state is WorkerState.ERROR and event.worker.error is not None:
+            error = event.worker.error
+            text = f"an error that sparktui does not know ({type(error).__name__}: {error}); nothing was written"
+            self.notify(text, severity="error", timeout=15, markup=False)
 
     # reading
 
