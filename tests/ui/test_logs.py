@@ -103,7 +103,9 @@ async def test_letters_go_to_the_filter_while_it_is_typed_and_escape_leaves_it(a
         await pilot.press("slash", "w", "q", "s")
         assert app.current_mode == "logs" and app.is_running
         assert app.screen.query_one("#logs-pattern", Input).value == "wqs"
-        await pilot.press("escape", "w")
+        await pilot.press("escape")
+        assert screen_of(app).book.pattern is None and "15 lines" in screen_text(app)
+        await pilot.press("w")
         assert app.current_mode == "wizard"
 
 

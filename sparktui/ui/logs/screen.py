@@ -61,6 +61,7 @@ class LogsScreen(FrameScreen):
         self.book = LogBook()
         self.intake = Intake(self.book)
         self.regex = False
+        self._before_search: tuple[Pattern | None, bool] = (None, False)
         self._followed: object = None
         self._slicing: Timer | None = None
         self._shown: dict[str, Content] = {}
@@ -220,9 +221,10 @@ class LogsScreen(FrameScreen):
         self._choose(rank=wanted, pattern=self.book.pattern, only_matches=self.book.only_matches)
 
     def action_search(self) -> None:
+        self._before_search = (self.book.pattern, self.regex)
         self.add_class("-searching")
         field = self.query_one("#logs-pattern", Input)
-        field.value = self.book.pattern.text if self.book.pattern else field.value
+        field.value = self.book.pattern.text if self.book.pattern else ""
         self._show_kind()
         field.focus()
         field.cursor_position = len(field.value)
@@ -265,7 +267,9 @@ class LogsScreen(FrameScreen):
 
     def action_clear(self) -> None:
         if self.has_class("-searching"):
+            pattern, self.regex = self._before_search
             self._end_search()
+            self._choose(rank=self.book.rank, pattern=pattern, only_matches=self.book.only_matches)
         elif self.view.marking:
             self.view.unmark()
         elif self.book.pattern is not None:
