@@ -55,7 +55,7 @@ def main() -> int:
         env_file = Path(folder) / ".env"
         env_file.write_text(SETTINGS)
         cases = {
-            "wizard": ([sys.executable, "-m", "sparktui", "--env-file", str(env_file)], b"doctor"),
+            "wizard": ([sys.executable, "-m", "sparktui", "--env-file", str(env_file)], b" sparktui"),
             "empty app": ([sys.executable, CHILD, "empty"], b"empty"),
         }
         taken: dict[str, list[tuple[float, float]]] = {name: [] for name in cases}

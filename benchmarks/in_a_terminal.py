@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+FULL_SCREEN = b"\x1b[?1049h"
 TICKS = os.sysconf("SC_CLK_TCK")
 ENVIRONMENT = {"TERM": "xterm-256color", "COLORTERM": "truecolor", "LANG": "C.UTF-8"}
 
@@ -52,7 +53,8 @@ class InTerminal:
                 break
             if keep or until is not None:
                 self.seen += taken
-                if until is not None and until in self.seen:
+                # Only on the full screen: the words of a traceback are no frame.
+                if until is not None and until in self.seen.partition(FULL_SCREEN)[2]:
                     return True
         return False
 

@@ -23,7 +23,9 @@ from benchmarks.in_a_terminal import InTerminal
 
 CHILD = str(Path(__file__).with_name("monitor_child.py"))
 REACH_MIB, REACH_PERCENT = 80.0, 1.0
-SETTLE_SECONDS = 8.0
+START_SECONDS, SETTLE_SECONDS = 90.0, 8.0
+WATCHING = b" GiB"
+"""Seen as soon as a node's picture is there."""
 
 
 def command(options: argparse.Namespace, folder: str) -> list[str]:
@@ -42,6 +44,9 @@ def measured(options: argparse.Namespace) -> dict[str, dict[str, float]]:
             "empty app": InTerminal([sys.executable, CHILD, "empty"], columns, rows),
         }
         try:
+            if not cases["monitor"].read(START_SECONDS, until=WATCHING):
+                said = cases["monitor"].seen.decode(errors="replace")[-4000:]
+                raise SystemExit(f"no node's memory was shown:\n{said}")
             _wait(cases, SETTLE_SECONDS)
             for key in options.press:
                 cases["monitor"].press(key.encode())

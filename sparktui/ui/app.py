@@ -30,6 +30,7 @@ from sparktui.ui.glyphs import ASCII, UNICODE, Glyphs
 from sparktui.ui.line_filters import AsciiOnly, NoColours
 from sparktui.ui.messages import Copied, RunChanged, SnapshotArrived, StepRequested
 from sparktui.ui.session import Session, Start
+from sparktui.ui.style_sheet import ParsedOnce
 from sparktui.ui.terminal import Colour, Terminal
 from sparktui.ui.theme import NAMED, SPARK
 
@@ -115,6 +116,7 @@ class SparkApp(App[int]):
         for theme in (SPARK, NAMED):
             self.register_theme(theme)
         self.theme = NAMED.name if self.terminal.named_colours else SPARK.name
+        self.stylesheet = ParsedOnce(variables=self.get_css_variables())
         self._last_look: tuple[LineFilter, ...] = (
             *((AsciiOnly(),) if self.terminal.ascii_only else ()),
             *((NoColours(),) if self.terminal.colour is Colour.NONE else ()),

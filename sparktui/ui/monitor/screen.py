@@ -73,6 +73,7 @@ class MonitorScreen(FrameScreen):
             id="monitor.details",
             tooltip="The chosen node in full",
         ),
+        Binding("a", "alarms", "alarms", show=False, id="monitor.alarms", tooltip="All alarms, or the first few"),
         Binding("space", "pause", "pause", id="monitor.pause", tooltip="Hold what is shown; nothing stops"),
         Binding(
             "right_square_bracket", "span(1)", "longer", show=False, id="monitor.longer", tooltip="Trends over longer"
@@ -170,7 +171,7 @@ class MonitorScreen(FrameScreen):
         self._trouble = self.app.trouble
         line = self.query_one("#monitor-trouble", Static)
         hint = "nothing is watched; e: settings, w: wizard"
-        line.update(Content.assemble((f"{self._trouble}\n", "$error"), hint))
+        line.update(Content.assemble(f"{hint}\n", (self._trouble, "$error")))
         line.display = bool(self._trouble)
 
     def _trends(
