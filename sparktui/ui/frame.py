@@ -81,7 +81,8 @@ class FrameScreen(Screen[Any]):
 
     def show_frame(self) -> None:
         """Top line, key line, and the one sentence where there is no room for a screen."""
-        if not self.is_mounted:
+        # Not yet there, or being taken down while a last message arrives.
+        if not self.is_mounted or not self.query(TopLine):
             return
         width, height = self.app.size
         small = width < SMALLEST_COLUMNS or height < SMALLEST_ROWS

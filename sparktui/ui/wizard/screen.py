@@ -136,8 +136,8 @@ class WizardScreen(RunActions):
         return any(row.verb == "serve" and row.state is StepState.DONE for row in self.rows)
 
     def refresh_data(self) -> None:
-        if not self.is_mounted:
-            return
+        if not self.is_mounted or not self.query("#enter-line"):
+            return  # not yet there, or being taken down
         app = self.app
         self.rows = rail(
             app.session.chain,
