@@ -89,10 +89,6 @@ class FirstStart(FrameScreen):
     # what is true
 
     @property
-    def env_file(self) -> Path:
-        return self.app.session.start.env_file
-
-    @property
     def target(self) -> Path:
         return target_path(self.env_file, self.app.session.start.profile, self.draft.profile)
 
@@ -106,6 +102,7 @@ class FirstStart(FrameScreen):
 
     def on_mount(self) -> None:
         super().on_mount()
+        self.env_file: Path = self.app.session.start.env_file
         self._begin()
 
     @work(group="first.begin", exit_on_error=False)
@@ -211,8 +208,7 @@ class FirstStart(FrameScreen):
         self.call_after_refresh(self.show)
 
     def on_descendant_focus(self) -> None:
-        # The keys are those of the question that has the keyboard.
-        self.call_after_refresh(self.show_frame)
+        self.call_after_refresh(self.show_frame)  # the keys are those of the question that has the keyboard
 
     # answers
 
@@ -335,8 +331,7 @@ class FirstStart(FrameScreen):
         box = self.query_one("#first-page")
         box.scroll_relative(y=step * max(1, box.size.height - 2), animate=False)
 
-    def action_nothing(self) -> None:
-        """A key of a screen that needs settings."""
+    def action_nothing(self) -> None: ...
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         if action == "test":
