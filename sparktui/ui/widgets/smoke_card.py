@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar
 
@@ -23,6 +24,10 @@ if TYPE_CHECKING:
     from sparktui.ui.app import SparkApp
     from sparktui.ui.glyphs import Glyphs
 
+CARD_COLUMNS = 70
+"""Inside the card, where the terminal has them."""
+SAID_COLUMN = 33
+"""Where an answer begins: mark 10, words 14, seconds 7, two blanks."""
 CHECKS = {
     "arithmetic": "19 + 23",
     "json": "strict JSON",
@@ -118,17 +123,21 @@ class SmokeCard(ModalScreen[None]):
         if banner:
             title = Content.assemble((f"{banner}  ", "$simulated bold"), title)
         lines = [title, Content("")]
+        width = min(CARD_COLUMNS, self.app.size.width - 10)
         hindrance, step = self.hindrance(), self.step_shown()
         last = self.app.remembered.get("smoke")
         if step is not None:
-            lines += [*smoke_rows(step.findings, glyphs, running=step.state is StepState.RUNNING), Content("")]
+            lines += [
+                *smoke_rows(step.findings, glyphs, running=step.state is StepState.RUNNING, width=width),
+                Content(""),
+            ]
             lines += self._verdict(step)
         elif hindrance is not None:
             why, fix = hindrance
             lines += [Content.styled(f"{glyphs.blocked} {why}", "$warning"), Content(f"  next: {fix}")]
             if last is not None and last.findings:
                 lines += [Content(""), Content.styled("the last one:", "$quiet")]
-                lines += smoke_rows(last.findings, glyphs, running=False)
+                lines += smoke_rows(last.findings, glyphs, running=False, width=width)
         else:
             lines += smoke_rows((), glyphs, running=bool(self.app.starting))
             lines.append(Content(""))
@@ -164,8 +173,11 @@ class SmokeCard(ModalScreen[None]):
             self.app.post_message(Copied("\n".join(rows), "smoke results"))
 
 
-def smoke_rows(findings: Sequence[Finding], glyphs: Glyphs, *, running: bool) -> list[Content]:
+def smoke_rows(
+    findings: Sequence[Finding], glyphs: Glyphs, *, running: bool, width: int = CARD_COLUMNS
+) -> list[Content]:
     """One row a check: what has come, then the one that is asked now, then those that wait."""
+    room = max(16, width - SAID_COLUMN)
     by_check = {each.check.removeprefix("smoke."): each for each in findings}
     names = list(dict.fromkeys([*CHECKS, *by_check]))
     open_names = [name for name in names if name not in by_check]
@@ -181,7 +193,9 @@ def smoke_rows(findings: Sequence[Finding], glyphs: Glyphs, *, running: bool) ->
         seconds = finding.data.get("seconds")
         took = f"{seconds_text(seconds):>7}" if isinstance(seconds, int | float) else " " * 7
         mark = f"{glyphs.of_finding(finding.state)} {finding.state:<8}"
-        rows.append(Content.assemble((mark, STYLES[finding.state]), words, (took, "$quiet"), "  ", plain(finding.what)))
+        said = textwrap.wrap(plain(finding.what), room) or [""]
+        rows.append(Content.assemble((mark, STYLES[finding.state]), words, (took, "$quiet"), "  ", said[0]))
+        rows += [Content(f"{' ' * SAID_COLUMN}{line}") for line in said[1:]]
         if finding.state is State.FAIL and finding.fix:
             rows.append(Content(f"{' ' * 10}next: {plain(finding.fix)}"))
     return rows
