@@ -111,9 +111,9 @@ def _verb(options: argparse.Namespace, given: Parts | None, program: Sequence[st
     _check_usage(options)
     if _opens_app(options):
         from sparktui.runs.parts import product
-        from sparktui.verbs import env_file
+        from sparktui.verbs import app_env_file
 
-        return _open_app(options, given or product(), env_file(options.env_file, options.profile), program=program)
+        return _open_app(options, given or product(), app_env_file(options.env_file, options.profile), program=program)
     from sparktui.command import Command
 
     return Command(options, given, program).run()

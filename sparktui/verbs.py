@@ -23,3 +23,14 @@ def env_file(given: str | None, profile: str | None) -> Path:
     from pathlib import Path
 
     return Path(given or ENV_FILES[profile or "three"]).expanduser().absolute()
+
+
+def app_env_file(given: str | None, profile: str | None) -> Path:
+    """The same for the app, which nobody tells twice which cluster this is: where there is no `.env` and one other
+    profile's file, that one.
+    """
+    from pathlib import Path
+
+    usual = env_file(given, profile)
+    others = [found for name in ENV_FILES.values() if (found := Path(name).absolute()).exists()]
+    return others[0] if given is None and profile is None and not usual.exists() and len(others) == 1 else usual

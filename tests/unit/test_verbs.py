@@ -1,0 +1,23 @@
+"""Which settings file is meant."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from sparktui.verbs import app_env_file, env_file
+
+
+def test_the_app_opens_the_one_profile_that_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert app_env_file(None, None) == tmp_path / ".env", "nothing is there: the first start makes it"
+    (tmp_path / ".env.tp4").touch()
+    assert app_env_file(None, None) == tmp_path / ".env.tp4"
+    assert env_file(None, None) == tmp_path / ".env", "a command never guesses"
+    assert app_env_file(None, "three") == tmp_path / ".env"
+    assert app_env_file("mine.env", None) == tmp_path / "mine.env"
+    (tmp_path / ".env.tp4.ring").touch()
+    assert app_env_file(None, None) == tmp_path / ".env", "two others: nobody says which"
+    (tmp_path / ".env").touch()
+    assert app_env_file(None, None) == tmp_path / ".env"
