@@ -8,7 +8,8 @@ import pytest
 
 from sparktui.engine.ladder import RankBoot
 from sparktui.ui.glyphs import ASCII, UNICODE
-from sparktui.ui.widgets.boot_pane import BootPane, boot_rows, state_text
+from sparktui.ui.widgets.boot_ladder import boot_rows, state_text
+from sparktui.ui.widgets.boot_pane import BootPane
 from sparktui.ui.widgets.drawing import row_text, row_width
 from tests.ui import pane_values as values
 

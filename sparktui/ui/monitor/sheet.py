@@ -14,7 +14,7 @@ from sparktui.telemetry.sample import NodeSample, Serving
 from sparktui.ui.monitor.engine_row import engine_rows
 from sparktui.ui.monitor.node_details import node_rows
 from sparktui.ui.widgets.axis_chart import SMALLEST_HEIGHT, axis_rows
-from sparktui.ui.widgets.boot_pane import boot_rows
+from sparktui.ui.widgets.boot_ladder import boot_rows
 from sparktui.ui.widgets.cable_readings import CableReading
 from sparktui.ui.widgets.decode_preview import heading_rows
 from sparktui.ui.widgets.drawing import Drawing, Piece, Row, fitted, row_width
