@@ -1,4 +1,4 @@
-"""`python -m spark_overlay verify [--source-allowed] | adapters`."""
+"""`python -m spark_overlay verify [--source-allowed] [--engine-may-lack] | adapters`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import sys
 
 def main() -> int:
     match sys.argv[1:]:
-        case ["verify", *rest] if set(rest) <= {"--source-allowed"}:
+        case ["verify", *rest] if set(rest) <= {"--source-allowed", "--engine-may-lack"}:
             from spark_overlay.verify import main as verify
 
             return verify(rest)

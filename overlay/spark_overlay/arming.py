@@ -78,8 +78,9 @@ def arm(ledger: Iterable[Adapter], values: Values, processes: Iterable[Process])
             stated.append(Stated(adapter.name, "off", why))
             continue
         if Process.SERVER in here:
-            # The first process to start looks at all of them: a scheduler would find its own only after minutes.
-            check_points([adapter], signature_now)
+            # The first process looks at all points: a scheduler would find its own too late. It imports none of them.
+            others = tuple(hook for hook in adapter.hooks if hook.process not in here)
+            check_points([replace(adapter, hooks=others)], signatures.in_source)
         elsewhere = sorted({hook.process for hook in adapter.hooks} - here)
         if elsewhere and not any(hook.process in here for hook in adapter.hooks):
             stated.append(Stated(adapter.name, "not needed", f"works in the {' and '.join(elsewhere)}"))

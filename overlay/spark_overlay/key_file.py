@@ -47,11 +47,16 @@ def read_key(path: str | None) -> str | None:
     return key
 
 
+def masked_key(key: str) -> str:
+    """The mask and the key's last 2 characters; the mask alone for a short one."""
+    return MASK + key[-2:] if len(key) >= _PLAIN_MIN else MASK
+
+
 def masker(key: str) -> Callable[[str], str]:
     """A function that replaces every spelling of `key` (as it is, as Python repr, as JSON) by the mask and its last 2
     characters.
     """
-    shown = MASK + key[-2:] if len(key) >= _PLAIN_MIN else MASK
+    shown = masked_key(key)
     spellings = sorted({key, repr(key)[1:-1], json.dumps(key)[1:-1]}, key=len, reverse=True)
 
     def mask(text: str) -> str:

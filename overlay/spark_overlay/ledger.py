@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from spark_overlay.adapter import Adapter
-from spark_overlay.adapters import anthropic_thinking, loop_abort, max_new_tokens, thinking_requests
+from spark_overlay.adapters import anthropic_thinking, loop_abort, max_new_tokens, server_info_key, thinking_requests
 
 LEDGER: tuple[Adapter, ...] = (
     loop_abort.ADAPTER,
@@ -11,4 +11,5 @@ LEDGER: tuple[Adapter, ...] = (
     anthropic_thinking.ADAPTER,
     thinking_requests.ENABLE_THINKING,
     thinking_requests.INTEGER_EFFORT,
+    server_info_key.ADAPTER,
 )

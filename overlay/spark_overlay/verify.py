@@ -1,15 +1,16 @@
 """Proves, in one process and without a GPU, that every adapter holds in the engine that is installed here.
 
-`python -m spark_overlay verify [--source-allowed]`: exit status 0 when all hold, 1 with adapter, target and reason when
-one does not, 2 for settings that cannot be meant. Where the engine itself cannot be imported (an image build sees no
-GPU driver), `--source-allowed` compares the hook points with its source instead, and says that it did no more.
+`python -m spark_overlay verify [--source-allowed] [--engine-may-lack]`: exit status 0 when all hold, 1 with adapter,
+target and reason for each that does not, 2 for settings that cannot be meant. Where the engine itself cannot be
+imported (an image build sees no GPU driver), `--source-allowed` compares the hook points with its source instead, and
+says that it did no more. `--engine-may-lack` is for an image whose engine is mounted at run time.
 """
 
 from __future__ import annotations
 
 import importlib.metadata
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from spark_overlay import arming, signatures, switches
 from spark_overlay.adapter import Adapter, Process
@@ -32,8 +33,14 @@ def everything_on(ledger: Iterable[Adapter]) -> dict[str, int]:
     return {switch.name: 1 if (switch.least, switch.most) == (0, 1) else switch.default for switch in every}
 
 
-def verify(ledger: tuple[Adapter, ...], environment: Mapping[str, str], *, source_allowed: bool) -> int:
-    """Print one line an adapter, or the one that says what does not hold; the exit status."""
+def verify(
+    ledger: tuple[Adapter, ...],
+    environment: Mapping[str, str],
+    *,
+    source_allowed: bool = False,
+    engine_may_lack: bool = False,
+) -> int:
+    """Print one line an adapter: armed, or what does not hold. The exit status."""
     version = engine_version()
     print(f"[spark] verify: sglang {version}, {len(ledger)} adapters", flush=True)
     try:
@@ -41,29 +48,57 @@ def verify(ledger: tuple[Adapter, ...], environment: Mapping[str, str], *, sourc
     except switches.SwitchError as error:
         print(f"[spark] ERROR {error}")
         return REFUSED
-    try:
-        try:
-            arming.check_points(ledger, arming.signature_now)
-        except ImportError as error:
-            if not source_allowed:
-                print(f"[spark] ERROR the engine cannot be imported here: {error}")
-                return FAILED
-            arming.check_points(ledger, signatures.in_source)
-            print(f"[spark] verify: hook points compared with the source only; the engine cannot be imported: {error}")
+    if version == "none":
+        if engine_may_lack:
+            print("[spark] verify: no engine is installed here: nothing was compared, the engine comes at run time")
             return HELD
-        for stated in arming.arm(ledger, everything_on(ledger), list(Process)):
+        print("[spark] ERROR no engine is installed here")
+        return FAILED
+    only_source = ""
+    try:
+        holding = _with_their_points(ledger, arming.signature_now)
+    except ImportError as error:
+        if not source_allowed:
+            print(f"[spark] ERROR the engine cannot be imported here: {error}")
+            return FAILED
+        holding, only_source = _with_their_points(ledger, signatures.in_source), str(error)
+    try:
+        for stated in [] if only_source else arming.arm(holding, everything_on(ledger), list(Process)):
             print(f"[spark] {stated.line}")
     except ArmingError as error:
         print(f"[spark] ERROR {error}", flush=True)
         return FAILED
+    if len(holding) < len(ledger):
+        print(f"[spark] verify: {len(holding)} of {len(ledger)} hold", flush=True)
+        return FAILED
     for adapter in ledger:
         if version not in adapter.engines:
             print(f"[spark] WARNING adapter {adapter.name} was written for sglang {', '.join(adapter.engines)}")
-    print("[spark] verify: all hold", flush=True)
+    if only_source:
+        print(f"[spark] verify: hook points compared with the source only; no engine to import: {only_source}")
+    else:
+        print("[spark] verify: all hold", flush=True)
     return HELD
+
+
+def _with_their_points(ledger: Iterable[Adapter], look: Callable[[str], str]) -> list[Adapter]:
+    """The adapters whose hook points are all there; each other one is named. Raises ImportError."""
+    holding = []
+    for adapter in ledger:
+        try:
+            arming.check_points([adapter], look)
+            holding.append(adapter)
+        except ArmingError as error:
+            print(f"[spark] ERROR {error}", flush=True)
+    return holding
 
 
 def main(arguments: list[str]) -> int:
     from spark_overlay.ledger import LEDGER
 
-    return verify(LEDGER, os.environ, source_allowed="--source-allowed" in arguments)
+    return verify(
+        LEDGER,
+        os.environ,
+        source_allowed="--source-allowed" in arguments,
+        engine_may_lack="--engine-may-lack" in arguments,
+    )

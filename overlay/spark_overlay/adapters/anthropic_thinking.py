@@ -48,7 +48,7 @@ ADAPTER = Adapter(
             rebuild=(_PARAM, f"{_PROTOCOL}.AnthropicMessagesRequest", f"{_PROTOCOL}.AnthropicCountTokensRequest"),
         ),
     ),
-    engines=("0.5.23",),
+    engines=("0.5.21", "0.5.23"),
     remove_when="SGLang accepts it itself.",
     off=lambda values: "" if values[SWITCH.name] else f"{SWITCH.name}=0",
     functions=lambda values: {f"{_PARAM}._validate_thinking_shape": shape},

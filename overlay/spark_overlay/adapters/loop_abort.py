@@ -23,7 +23,10 @@ LINES = Switch("DSV41_LOOP_LINE_REPEATS", 8, "how many equal lines in a row are 
 NAMED = Switch("DSV41_LOOP_NAMED_EXIT", 1, "1 ends with the error loop_abort, 0 with finish_reason stop")
 _FINISH = "sglang.srt.managers.schedule_batch.Req.update_finish_state"
 _SEND = "sglang.srt.managers.scheduler_components.output_streamer._GenerationStreamAccumulator.accept"
+_ANTHROPIC = "sglang.srt.entrypoints.anthropic.serving._scrub_error_message"
+_RESPONSES = "sglang.srt.entrypoints.openai.serving_responses.OpenAIServingResponses.create_error_response"
 _KEPT = "_spark_loop"
+NAME = "loop_abort: "
 
 
 def rules(values: Values) -> LoopRules:
@@ -53,12 +56,12 @@ def _around(values: Values) -> Callable[..., Any]:
     def ended(req: Any, loop: Loop) -> None:
         # Every rank counts what was sent, whether or not it is the one that sends: the same length on all.
         req.finished_len = max(loop.keep, req.send_token_offset)
-        text = f"loop_abort: {loop.detector} at output token {loop.end}: {loop.what}"
+        text = f"{NAME}{loop.detector} at output token {loop.end}: {loop.what}"
         print(f"[spark] request {req.rid}: {text}", flush=True)
         if named:
             req.finished_reason = FINISH_ABORT(text, HTTPStatus.INTERNAL_SERVER_ERROR, "loop_abort")
         else:
-            req.finished_reason = FINISH_MATCHED_STR(matched=f"loop_abort: {loop.detector}")
+            req.finished_reason = FINISH_MATCHED_STR(matched=f"{NAME}{loop.detector}")
 
     def watched(original: Callable[..., Any], req: Any, new_accepted_len: int = 1) -> Any:
         result = original(req, new_accepted_len)
@@ -74,6 +77,19 @@ def _around(values: Values) -> Callable[..., Any]:
         return result
 
     return watched
+
+
+def _anthropic_message(original: Callable[..., str], message: str, status_code: int) -> str:
+    """SGLang hides the text of every 500; this one is ours and holds nothing of the server's."""
+    return message if message.startswith(NAME) else original(message, status_code)
+
+
+def _responses_error(original: Callable[..., Any], serving: Any, message: str, *rest: Any, **named: Any) -> Any:
+    """SGLang makes an invalid request, status 400, of every error; this one is the server's."""
+    told = message.removeprefix("500: ")
+    if told.startswith(NAME):
+        return original(serving, told, "server_error", 500)
+    return original(serving, message, *rest, **named)
 
 
 def _sending(values: Values) -> Callable[..., Any]:
@@ -94,9 +110,21 @@ ADAPTER = Adapter(
     hooks=(
         HookPoint(_FINISH, Kind.AROUND, "(self, new_accepted_len=1)", Process.SCHEDULER),
         HookPoint(_SEND, Kind.AROUND, "(self, *, req)", Process.SCHEDULER),
+        HookPoint(_ANTHROPIC, Kind.AROUND, "(message, status_code)", Process.SERVER),
+        HookPoint(
+            _RESPONSES,
+            Kind.AROUND,
+            "(self, message, err_type='invalid_request_error', status_code=400, param=None)",
+            Process.SERVER,
+        ),
     ),
-    engines=("0.5.23",),
+    engines=("0.5.21", "0.5.23"),
     remove_when="SGLang ends repetition itself, with an error of its own.",
     off=lambda values: "" if values[ABORT.name] else f"{ABORT.name}=0",
-    functions=lambda values: {_FINISH: _around(values), _SEND: _sending(values)},
+    functions=lambda values: {
+        _FINISH: _around(values),
+        _SEND: _sending(values),
+        _ANTHROPIC: _anthropic_message,
+        _RESPONSES: _responses_error,
+    },
 )
