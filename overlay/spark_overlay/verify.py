@@ -57,7 +57,7 @@ def verify(
     only_source = ""
     try:
         holding = _with_their_points(ledger, arming.signature_now)
-    except ImportError as error:
+    except (ImportError, OSError, RuntimeError) as error:  # no driver, or a library of it
         if not source_allowed:
             print(f"[spark] ERROR the engine cannot be imported here: {error}")
             return FAILED

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from spark_overlay import switches
+from spark_overlay.adapter import Kind
 from spark_overlay.adapters_page import page
 from spark_overlay.arming import values_of
 from spark_overlay.ledger import LEDGER
@@ -31,6 +32,15 @@ def test_every_adapter_can_be_switched_off_by_a_setting_of_its_own() -> None:
         assert adapter.off(defaults) == "", adapter.name
         first = adapter.settings[0].name
         assert adapter.off({**defaults, first: 0}) == f"{first}=0"
+
+
+def test_no_function_is_replaced_twice_and_none_is_hooked_twice_by_one_adapter() -> None:
+    points = [(hook.target, hook.kind) for adapter in LEDGER for hook in adapter.hooks]
+    replaced = [target for target, kind in points if kind is Kind.REPLACE]
+    assert len(set(replaced)) == len(replaced), "SGLang takes the last and only warns"
+    for adapter in LEDGER:
+        targets = [hook.target for hook in adapter.hooks]
+        assert len(set(targets)) == len(targets)
 
 
 @pytest.mark.parametrize("text", ["yes", "1.5", "-1", "99999999999"])

@@ -10,6 +10,7 @@ from importlib.metadata import PathDistribution
 from pathlib import Path
 
 import pytest
+import spark_overlay
 
 from tests.overlay.conftest import OVERLAY
 
@@ -73,10 +74,29 @@ def test_the_overlay_is_the_last_layer_and_carries_our_labels() -> None:
     text = (OVERLAY / "Dockerfile").read_text()
     for label in ("sparktui.owner=sparktui", "sparktui.overlay=${OVERLAY_HASH}", "sparktui.engine=0.5.23"):
         assert label in text
+    assert f"org.opencontainers.image.version={spark_overlay.__version__} " in text
+    assert f"sparktui.engine={spark_overlay.ENGINE_VERSION} " in text
+    assert "org.opencontainers.image.licenses=" in text
     assert text.index("bring_to_lock.py") < text.index("COPY spark_overlay/") < text.index("ARG OVERLAY_HASH")
     assert "--interval=30s --timeout=30s --start-period=30m --retries=3" in text
     # Docker's classic builder knows neither.
     assert "--mount" not in text and "<<" not in text
+
+
+def test_verify_runs_in_the_build_and_only_a_mounted_engine_may_lack() -> None:
+    text = (OVERLAY / "Dockerfile").read_text()
+    [line] = [line for line in text.splitlines() if "spark_overlay verify" in line]
+    assert "--source-allowed ${may_lack}" in line
+    assert text.index("COPY spark_overlay/") < text.index(line) < text.index("ARG OVERLAY_HASH")
+    # -S: no site-packages, hence no engine, as in a bare base.
+    verify = [sys.executable, "-S", "-m", "spark_overlay", "verify", "--source-allowed"]
+    environment = {"PYTHONPATH": str(OVERLAY), "PYTHONDONTWRITEBYTECODE": "1"}
+    for more, status, said in (
+        ([], 1, "ERROR no engine is installed here"),
+        (["--engine-may-lack"], 0, "nothing was compared, the engine comes at run time"),
+    ):
+        done = subprocess.run([*verify, *more], env=environment, capture_output=True, text=True, timeout=60)
+        assert (done.returncode, said in done.stdout) == (status, True), done.stdout
 
 
 def test_a_base_with_another_engine_and_no_fitting_lock_is_refused(tmp_path: Path) -> None:
