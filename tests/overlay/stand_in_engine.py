@@ -1,7 +1,8 @@
 """Writes a package named `sglang` that answers HTTP like the engine, so that the entry point runs in seconds.
 
 Only what `spark_overlay.engine_process` imports exists. Its behaviour is set by STAND_IN (comma-separated words):
-`never-healthy`, `exit-7`, `stubborn` (ignores SIGTERM), `garbage` (answers Chinese), `orphan` (leaves a grandchild).
+`never-healthy`, `exit-7`, `stubborn` (ignores SIGTERM), `garbage` (answers Chinese), `orphan` (leaves a grandchild),
+`worker` (has a child that outlives it and writes its process id to STATE_PATH/worker).
 """
 
 from __future__ import annotations
@@ -22,6 +23,10 @@ def run_server(arguments):
         signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
     if "orphan" in WORDS:
         subprocess.run(["/bin/sh", "-c", "sleep 0.2 & exit 0"])
+    if "worker" in WORDS:
+        worker = subprocess.Popen(["/bin/sleep", "600"])
+        with open(os.environ["STATE_PATH"] + "/worker", "w") as file:
+            file.write(str(worker.pid))
     class Handler(BaseHTTPRequestHandler):
         def log_message(self, *_): pass
         def reply(self, status, value):

@@ -10,6 +10,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -169,6 +170,36 @@ def test_a_stubborn_engine_is_killed_after_its_grace(start: Callable[..., Entry]
     assert entry.end() == 137
 
 
+def test_a_second_signal_kills_at_once(start: Callable[..., Entry]) -> None:
+    entry = start(STAND_IN="stubborn", STOP_GRACE_S="600")
+    entry.until("READY")
+    entry.process.send_signal(signal.SIGINT)
+    time.sleep(1.5)  # two signals in one moment are one
+    entry.process.send_signal(signal.SIGTERM)
+    assert entry.end() == 137
+    assert entry.lines[-1] == "[spark] rank=0 engine ended after SIGINT, code=137"
+
+
+def test_what_the_engine_leaves_of_its_group_is_killed(start: Callable[..., Entry], state: Path) -> None:
+    entry = start(STAND_IN="worker")
+    entry.until("READY")
+    worker = int((state / "state" / "worker").read_text())
+    assert Path(f"/proc/{worker}").exists()
+    entry.process.terminate()
+    assert entry.end() == 0
+    end = time.monotonic() + 20
+    while _lives(worker) and time.monotonic() < end:
+        time.sleep(0.05)
+    assert not _lives(worker)
+
+
+def _lives(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().split(") ")[1][0] != "Z"
+    except OSError:
+        return False
+
+
 def test_a_worker_only_waits(start: Callable[..., Entry]) -> None:
     entry = start(NODE_RANK="1", NNODES="2", DIST_INIT_ADDR="127.0.0.1:1")
     entry.until("engine sglang=")
@@ -183,6 +214,24 @@ def test_all_refusals_are_printed_with_the_next_step_and_nothing_starts(start: C
     assert entry.end() == 2
     assert len(entry.lines) == 2
     assert all(line.startswith("[spark] ERROR rank=0 ") and "Next: " in line for line in entry.lines)
+
+
+def test_a_misspelt_setting_warns_and_an_adapters_wrong_value_is_refused(start: Callable[..., Entry]) -> None:
+    entry = start(DSV41_LOOP_NGRAMS="9", WARMUP="0")
+    entry.until("WARNING DSV41_LOOP_NGRAMS is read by nothing; DSV41_LOOP_NGRAM is")
+    entry.until("READY")
+    entry = start(DSV41_LOOP_NGRAM="9000")
+    assert entry.end() == 2
+    assert entry.lines == [
+        "[spark] ERROR rank=0 DSV41_LOOP_NGRAM=9000 is not from 0 to 256. Next: correct DSV41_LOOP_NGRAM."
+    ]
+
+
+def test_every_process_states_each_adapter(start: Callable[..., Entry]) -> None:
+    entry = start(WARMUP="0")
+    entry.until("READY")
+    said = [line for line in entry.lines if line.startswith("[spark] server: adapter ")]
+    assert said == [f"[spark] server: adapter {a.name}: off ({a.settings[0].name}=0)" for a in LEDGER]
 
 
 def test_a_missing_checkpoint_is_named(start: Callable[..., Entry], state: Path) -> None:
