@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from textual.app import ComposeResult
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 SMALLEST_COLUMNS = 60
 SMALLEST_ROWS = 18
+ALWAYS = ("?", "q")
+"""Keys that are named on every screen, however narrow."""
 
 
 class OneLine(Static):
@@ -35,18 +37,22 @@ class TopLine(OneLine):
 
 
 class KeyLine(OneLine):
-    """The keys of this screen that are worth a place, most useful first, as many as fit."""
+    """The keys of this screen in their order, as many as fit; the way to all of them and the way out always do."""
 
-    def show_keys(self, pairs: Iterable[tuple[str, str]], width: int) -> None:
+    def show_keys(self, pairs: Sequence[tuple[str, str]], width: int) -> None:
+        room = width - 1 - sum(_columns(pair) for pair in pairs if pair[0] in ALWAYS)
         shown: list[Content] = []
-        used = 1
-        for key, word in pairs:
-            needed = len(key) + len(word) + 3
-            if used + needed > width:
-                break
-            shown.append(Content.assemble((key, "$accent bold"), " ", (word, "$quiet"), "  "))
-            used += needed
+        for pair in pairs:
+            if pair[0] not in ALWAYS:
+                room -= _columns(pair)
+                if room < 0:
+                    continue
+            shown.append(Content.assemble((pair[0], "$accent bold"), " ", (pair[1], "$quiet"), "  "))
         self.show(Content.assemble(" ", *shown))
+
+
+def _columns(pair: tuple[str, str]) -> int:
+    return len(pair[0]) + len(pair[1]) + 3
 
 
 class FrameScreen(Screen[Any]):

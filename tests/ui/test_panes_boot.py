@@ -19,8 +19,8 @@ def drawn(boots: tuple[RankBoot, ...], now: float = 120.0, width: int = 78, heig
 
 
 def test_nothing_starts() -> None:
-    assert drawn(values.NOT_STARTED) == "no engine is starting; serve begins a boot"
-    assert drawn(()) == "no engine is starting; serve begins a boot"
+    assert drawn(values.NOT_STARTED) == "no boot to show; serve begins one"
+    assert drawn(()) == "no boot to show; serve begins one"
 
 
 def test_a_ladder_has_every_rung_and_the_time_on_the_present_one() -> None:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 RUNGS = tuple(phase for phase in Phase if phase is not Phase.NOTHING)
 RUNG_COLUMN = 13
 SMALLEST_COLUMN = 13
-NOTHING: Row = (("no engine is starting; serve begins a boot", "$quiet"),)
+NOTHING: Row = (("no boot to show; serve begins one", "$quiet"),)
 
 
 def boot_rows(boots: Sequence[RankBoot], now: float, width: int, height: int, glyphs: Glyphs) -> list[Row]:

@@ -32,7 +32,7 @@ class BootPane(Drawing):
 
     def rows(self, width: int, height: int, glyphs: Glyphs) -> Sequence[Row]:
         if not self.boots:
-            return [(("no engine is starting; serve begins a boot", "$quiet"),)]
+            return [(("no boot to show; serve begins one", "$quiet"),)]
         from sparktui.ui.widgets.boot_ladder import boot_rows
 
         return boot_rows(self.boots, self.now, width, height, glyphs)

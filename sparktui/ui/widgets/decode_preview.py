@@ -146,7 +146,9 @@ def heading_rows(
         long = f"{speed.each_tokens_per_second:.1f} tok/s each, {speed.combined_tokens_per_second:.1f} combined"
         short = f"{speed.each_tokens_per_second:.1f} each, {speed.combined_tokens_per_second:.1f} combined"
     result: list[Piece] = []
-    if measured is not None:
+    if running == 0:
+        result = [("your endpoint is idle", "$quiet")]
+    elif measured is not None:
         together = f", {running} requests" if running is not None and running > 1 else ""
         result = [(f"measured {measured:.1f} tok/s{together}", "$success bold")]
     wide: list[Piece] = [(name, "bold"), ("  ", ""), (long, "$quiet")]

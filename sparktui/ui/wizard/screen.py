@@ -90,8 +90,7 @@ class WizardScreen(RunActions):
             yield Rail(id="rail")
             with VerticalScroll(id="step", can_focus=False):
                 yield Static("", id="step-text", markup=False)
-            yield LivePanes(id="live-side")
-        yield LivePanes(id="live-strip")
+            yield LivePanes(id="live")
         yield Static("", id="enter-line", markup=False)
 
     def on_mount(self) -> None:
@@ -154,6 +153,7 @@ class WizardScreen(RunActions):
         self._select_by_itself()
         wide = app.size.width >= BESIDE_COLUMNS
         self.set_class(wide, "-beside")
+        self.set_class(not wide, "-strip")
         self.query_one(Rail).show(self.rows, self.selected)
         self._show_step()
         self._show_panes(wide)
@@ -227,7 +227,7 @@ class WizardScreen(RunActions):
 
     def _show_panes(self, wide: bool) -> None:
         app = self.app
-        panes = self.query_one("#live-side" if wide else "#live-strip", LivePanes)
+        panes = self.query_one(LivePanes)
         if not self.pane_chosen:
             panes.pick(self.words.pane)
         panes.fit((app.size.height - 3) // ROWS_A_PANE if wide else 1)
@@ -315,17 +315,15 @@ class WizardScreen(RunActions):
 
     def action_pane(self, by: int) -> None:
         self.pane_chosen = True
-        for panes in self.query(LivePanes):
-            panes.step(by)
+        self.query_one(LivePanes).step(by)
 
     def action_preview(self) -> None:
         from sparktui.ui.widgets.decode_preview import DecodePreview
 
         self.pane_chosen = True
-        for panes in self.query(LivePanes):
-            panes.pick("decode")
-            if panes.display:
-                panes.query_one(DecodePreview).switch()
+        panes = self.query_one(LivePanes)
+        panes.pick("decode")
+        panes.query_one(DecodePreview).switch()
 
     def action_unfold(self) -> None:
         self.unfolded = not self.unfolded
