@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import os
 import time
 import traceback
@@ -153,7 +154,14 @@ class SparkApp(App[int]):
             self.add_mode(name, screen)
         await self.switch_mode(self.session.start.mode)
         # Heavy imports wait until the first picture is there.
-        self.call_after_refresh(self.begin)
+        self.call_after_refresh(self.painted)
+
+    def painted(self) -> None:
+        """The first picture is there. What made it is kept out of all later searches for garbage."""
+        if not gc.isenabled():  # by `open_app`
+            gc.freeze()
+            gc.enable()
+        self.begin()
 
     # one place that shows
 

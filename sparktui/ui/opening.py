@@ -44,7 +44,10 @@ def open_app(start: Start, *, ascii_only: bool = False, mouse: bool = True) -> N
         os.environ.pop("NO_COLOR", None)  # empty means nothing, but Textual asks only whether it is there
         os.environ.setdefault("TEXTUAL_COLOR_SYSTEM", terminal.colour.value)  # read by Textual at its import
     import asyncio
+    import gc
 
+    # What is imported stays: to look through it for garbage again and again only delays the first picture.
+    gc.disable()
     from sparktui.ui.app import SparkApp
 
     asyncio.run(_until_left(SparkApp(start, terminal), mouse=mouse))

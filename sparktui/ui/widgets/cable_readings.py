@@ -76,7 +76,8 @@ def end_reading(plan: FabricPlan, end: End, node: NodeSample | None) -> EndReadi
     if node is None or node.freshness is Freshness.WAITING:
         return EndReading(end, text, fresh=False, unread=f"waiting for {name}")
     if node.freshness is Freshness.GONE:
-        return EndReading(end, text, fresh=False, unread=f"{name} is gone")
+        why = f"{name} is not reached" if node.age_seconds is None else f"{name} is gone"
+        return EndReading(end, text, fresh=False, unread=why)
     if node.ports is None:
         return EndReading(end, text, fresh=False, unread=f"the card of {name} cannot be read")
     ports = [port for port in node.ports if cage_of_port(port) == end.cage]

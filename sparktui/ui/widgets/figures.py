@@ -48,5 +48,6 @@ def freshness_text(sample: NodeSample) -> str:
     if sample.freshness is Freshness.LIVE:
         return ""
     if sample.age_seconds is None:
-        return sample.freshness.value
+        # It cannot be gone that was never there: its host key may only be unconfirmed yet.
+        return "not reached" if sample.freshness is Freshness.GONE else sample.freshness.value
     return f"{sample.freshness.value} {duration(sample.age_seconds)}"

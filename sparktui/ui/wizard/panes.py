@@ -2,42 +2,65 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
-from textual.app import ComposeResult
 from textual.containers import Container
-
-from sparktui.ui.widgets.boot_pane import BootPane
-from sparktui.ui.widgets.decode_preview import DecodePreview
-from sparktui.ui.widgets.link_pane import LinkPane
-from sparktui.ui.widgets.memory_pane import MemoryPane
+from textual.message import Message
 
 if TYPE_CHECKING:
     from sparktui.cluster.fabric import FabricPlan
     from sparktui.engine.ladder import RankBoot
     from sparktui.telemetry.sample import ClusterSnapshot
+    from sparktui.ui.widgets.boot_pane import BootPane
+    from sparktui.ui.widgets.decode_preview import DecodePreview
+    from sparktui.ui.widgets.link_pane import LinkPane
+    from sparktui.ui.widgets.memory_pane import MemoryPane
 
 PANES = ("memory", "links", "boot", "decode")
 ROWS_A_PANE = 8
 """With fewer a pane is not worth its place."""
 
 
+class Panes(NamedTuple):
+    memory: MemoryPane
+    links: LinkPane
+    boot: BootPane
+    decode: DecodePreview
+
+
 class LivePanes(Container):
-    """`show(...)` hands the values on; `pick(name)` says which pane matters; `fit(rows)` how many have room."""
+    """`show(...)` hands the values on; `pick(name)` says which pane matters; `fit(rows)` how many have room.
+
+    The place is there at once; the panes come into it after the first frame, which has no values for them yet.
+    """
+
+    class Filled(Message):
+        """The panes are there and want values."""
 
     def __init__(self, *, id: str | None = None) -> None:
         self.picked = "memory"
         self.room = len(PANES)
+        self.panes: Panes | None = None
         super().__init__(id=id)
 
-    def compose(self) -> ComposeResult:
-        yield MemoryPane(id="pane-memory", classes="live-pane")
-        yield LinkPane(id="pane-links", classes="live-pane")
-        yield BootPane(id="pane-boot", classes="live-pane")
-        yield DecodePreview(playing=False, id="pane-decode", classes="live-pane")
-
     def on_mount(self) -> None:
+        self.call_after_refresh(self._fill)
+
+    async def _fill(self) -> None:
+        from sparktui.ui.widgets.boot_pane import BootPane
+        from sparktui.ui.widgets.decode_preview import DecodePreview
+        from sparktui.ui.widgets.link_pane import LinkPane
+        from sparktui.ui.widgets.memory_pane import MemoryPane
+
+        self.panes = Panes(
+            MemoryPane(id="pane-memory", classes="live-pane"),
+            LinkPane(id="pane-links", classes="live-pane"),
+            BootPane(id="pane-boot", classes="live-pane"),
+            DecodePreview(playing=False, id="pane-decode", classes="live-pane"),
+        )
+        await self.mount(*self.panes)
         self._place()
+        self.post_message(self.Filled())
 
     def show(
         self,
@@ -47,11 +70,13 @@ class LivePanes(Container):
         sparks: int,
         monotonic: float,
     ) -> None:
+        if self.panes is None:
+            return
         serving = snapshot.serving
-        self.query_one(MemoryPane).show(snapshot.nodes)
-        self.query_one(LinkPane).show(plan, snapshot.nodes)
-        self.query_one(BootPane).show(boots, monotonic)
-        self.query_one(DecodePreview).show(serving.decode_tokens_per_second, sparks, serving.running_requests)
+        self.panes.memory.show(snapshot.nodes)
+        self.panes.links.show(plan, snapshot.nodes)
+        self.panes.boot.show(boots, monotonic)
+        self.panes.decode.show(serving.decode_tokens_per_second, sparks, serving.running_requests)
 
     def pick(self, name: str) -> None:
         if name != self.picked:
@@ -73,5 +98,5 @@ class LivePanes(Container):
     def _place(self) -> None:
         shown = [self.picked, *(name for name in PANES if name != self.picked)][: self.room]
         self.set_class(self.picked == "boot", "-boots")
-        for pane in self.query(".live-pane"):
+        for pane in self.panes or ():
             pane.display = str(pane.id).removeprefix("pane-") in shown

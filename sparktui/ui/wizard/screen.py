@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from textual import work
 from textual.binding import Binding, BindingType
@@ -13,7 +13,6 @@ from textual.events import Resize
 from textual.widget import Widget
 from textual.widgets import Static
 
-from sparktui.cluster.fabric import FabricPlan, fabric_plan
 from sparktui.errors import SparktuiError
 from sparktui.runs.view import StepState
 from sparktui.steps.step import Command
@@ -26,6 +25,9 @@ from sparktui.ui.wizard.rail import Rail
 from sparktui.ui.wizard.rows import Known, StepRow, next_row, rail
 from sparktui.ui.wizard.run_actions import RunActions
 from sparktui.ui.wizard.words import StepWords, words_of
+
+if TYPE_CHECKING:
+    from sparktui.cluster.fabric import FabricPlan
 
 BESIDE_COLUMNS = 120
 """From this width on the live panes stand beside the step; below they are a strip under it."""
@@ -239,6 +241,8 @@ class WizardScreen(RunActions):
         settings = self.app.session.settings
         if settings is None:
             return None
+        from sparktui.cluster.fabric import fabric_plan
+
         names = [node.name for node in settings.nodes]
         return fabric_plan(settings.profile.fabric, names, settings.rdma_devices)
 
@@ -318,12 +322,14 @@ class WizardScreen(RunActions):
         self.query_one(LivePanes).step(by)
 
     def action_preview(self) -> None:
-        from sparktui.ui.widgets.decode_preview import DecodePreview
-
         self.pane_chosen = True
-        panes = self.query_one(LivePanes)
-        panes.pick("decode")
-        panes.query_one(DecodePreview).switch()
+        live = self.query_one(LivePanes)
+        live.pick("decode")
+        if live.panes is not None:
+            live.panes.decode.switch()
+
+    def on_live_panes_filled(self) -> None:
+        self.refresh_data()
 
     def action_unfold(self) -> None:
         self.unfolded = not self.unfolded
