@@ -78,6 +78,9 @@ def test_a_node_that_is_gone_or_waited_for_is_unknown_with_the_reason() -> None:
     text = drawn(values.failing(), values.plan())
     assert "unknown" in text
     assert "worker2 is gone" in text
+    never = replace(values.failing().nodes[2], age_seconds=None)
+    text = drawn(replace(values.failing(), nodes=(*values.failing().nodes[:2], never)), values.plan())
+    assert "worker2 is not reached" in text, "gone is a word for what was there"
     nobody = values.calm().nodes[:2]
     assert "waiting for worker2" in drawn(replace(values.calm(), nodes=nobody), values.plan())
 
