@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import ctypes
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
@@ -196,7 +196,7 @@ class RowStore:
         expected: Header | None = None,
         options: Options | None = None,
         library: ctypes.CDLL | None = None,
-        hook: Callable[..., Any] | None = None,
+        hook: Any = None,
     ) -> None:
         """`expected`: the header that the file must have (columns aside); None takes any sound file. `hook` is a
         ReadHook.
