@@ -20,6 +20,9 @@ import httpx
 from tests.engine import engine_env
 
 MODEL = "tiny"
+KEY = "sk-spark-table-7d1f"
+SMALL_CAP = 12
+"""Below the 16 and the 128 tokens that two routes give a request without a limit."""
 BOOT_SECONDS = 600.0
 OVERLAY = engine_env.FOLDER.parents[1] / "overlay"
 MODULES = {"plain": "sglang.launch_server", "plugin": "spark_overlay.engine_process"}
@@ -59,6 +62,10 @@ def arguments(model: Path, port: int) -> list[str]:
         *("--context-length", "8192", "--max-total-tokens", "16384", "--max-running-requests", "4"),
         *("--chunked-prefill-size", "768", "--mem-fraction-static", "0.1", "--random-seed", "0", "--enable-metrics"),
         *("--tool-call-parser", "deepseekv41", "--reasoning-parser", "deepseek-v41"),
+        # Three of them share two cores.
+        "--sleep-on-idle",
+        # The model would fill the places between JSON's words with any number of blanks.
+        "--constrained-json-disable-any-whitespace",
         *engine_env.sglang_arguments(),
     ]
 
