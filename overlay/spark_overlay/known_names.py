@@ -10,9 +10,11 @@ from collections.abc import Iterable
 
 from spark_overlay.adapter import Adapter
 
-BY_THE_LAUNCH = frozenset({
+BY_OURSELVES = frozenset({
     "DSV41_BLOCK_VERIFY", "DSV41_PACKED_DIR", "DSV41_SERIAL_WEIGHT_LOAD", "DSV41_SOURCE", "DSV41_TP_PAD",
+    "SPARK_ROW_STORE",
 })  # fmt: skip
+"""Read by the entry point, by the row store or by what they start."""
 HANDED_ON = frozenset({
     "DSV41_AUTOTUNE_KEEP", "DSV41_CACHE_GIB", "DSV41_CACHE_WAYS", "DSV41_DRAFT_HEAD_FP8", "DSV41_DRAFT_HEAD_FP8_IMPL",
     "DSV41_DRAFT_TAU", "DSV41_ENGRAM_PREFETCH", "DSV41_FOLDED_FENCE", "DSV41_IO_THREADS", "DSV41_MXFP8_BACKEND",
@@ -23,4 +25,4 @@ HANDED_ON = frozenset({
 
 
 def known_names(ledger: Iterable[Adapter]) -> frozenset[str]:
-    return BY_THE_LAUNCH | HANDED_ON | {switch.name for adapter in ledger for switch in adapter.settings}
+    return BY_OURSELVES | HANDED_ON | {switch.name for adapter in ledger for switch in adapter.settings}

@@ -166,5 +166,8 @@ def test_a_loop_among_other_requests_ends_alone_and_its_prompt_can_be_asked_agai
 
 
 def test_each_loop_is_a_line_in_the_log(plugin: Serving) -> None:
-    plugin.client.post("/generate", json=body("/generate", "identical") | {"rid": "the-loop-of-the-log"})
-    assert "[spark] request the-loop-of-the-log: loop_abort: identical at output token 64" in plugin.text()
+    said = "loop_abort: identical at output token 64"
+    for rid, shown in (("of-the-log", "'of-the-log'"), ("x\n[spark] READY rank=0", r"'x\n[spark] READY rank=0'")):
+        plugin.client.post("/generate", json=body("/generate", "identical") | {"rid": rid})
+        assert f"[spark] request {shown}: {said}" in plugin.text()
+    assert "\n[spark] READY" not in plugin.text()

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from spark_overlay.entry import launch_of
-from spark_overlay.known_names import BY_THE_LAUNCH, HANDED_ON, known_names
+from spark_overlay.known_names import BY_OURSELVES, HANDED_ON, known_names
 from spark_overlay.launch_args import LaunchError
 from spark_overlay.ledger import LEDGER
 from spark_overlay.switches import PREFIXES, unknown
@@ -29,9 +29,9 @@ def test_every_known_name_is_read_by_an_adapter_or_the_launch_or_is_a_setting_of
     handed = {name.upper() for name in PASSED_ON} | set(FIXED)
     assert handed >= HANDED_ON
     assert not OF_ADAPTERS & HANDED_ON, "an adapter reads it: take it off the list"
-    text = "".join(path.read_text() for path in (OVERLAY / "spark_overlay").glob("*.py") if path.stem != "known_names")
+    text = "".join(path.read_text() for path in (OVERLAY / "spark_overlay").rglob("*.py") if path.stem != "known_names")
     text += (OVERLAY / "Dockerfile").read_text()
-    assert handed | set(re.findall(r"\bDSV41_[A-Z0-9_]+", text)) >= BY_THE_LAUNCH
+    assert handed | set(re.findall(r"\b(?:DSV41|SPARK)_[A-Z0-9_]+", text)) >= BY_OURSELVES
 
 
 def test_the_dockerfile_and_the_package_use_no_unknown_name() -> None:

@@ -57,7 +57,8 @@ def _around(values: Values) -> Callable[..., Any]:
         # Every rank counts what was sent, whether or not it is the one that sends: the same length on all.
         req.finished_len = max(loop.keep, req.send_token_offset)
         text = f"{NAME}{loop.detector} at output token {loop.end}: {loop.what}"
-        print(f"[spark] request {req.rid}: {text}", flush=True)
+        # A client may choose the request's id: in quotes it cannot begin a line of the log.
+        print(f"[spark] request {str(req.rid)[:80]!r}: {text}", flush=True)
         if named:
             req.finished_reason = FINISH_ABORT(text, HTTPStatus.INTERNAL_SERVER_ERROR, "loop_abort")
         else:
