@@ -1,0 +1,32 @@
+#!/bin/sh
+# Pictures of the screens from the snapshots of tests/ui: docs/screens/*.png. Needs chromium, fonts-firacode and pngquant.
+set -eu
+here=$(CDPATH='' cd -- "$(dirname -- "$0")" && pwd)
+shots=$here/../../tests/ui/__snapshots__
+scratch=$(mktemp -d)
+trap 'rm -rf -- "$scratch"' EXIT
+
+picture() { # picture FOLDER/NAME TARGET
+    svg=$scratch/in.svg
+    cp -- "$shots/test_snapshots_$1.svg" "$svg"
+    size=$(grep -o 'viewBox="0 0 [0-9.]* [0-9.]*"' "$svg" | head -n 1 | sed 's/[^0-9. ]//g' | awk '{printf "%d,%d", $3 + .999, $4 + .999}')
+    chromium --headless --no-sandbox --disable-gpu --hide-scrollbars --window-size="$size" \
+        --screenshot="$scratch/out.png" "file://$svg" >/dev/null 2>&1
+    pngquant --force --quality 60-90 --output "$here/$2.png" "$scratch/out.png"
+}
+
+for size in 120x40 80x24; do
+    picture "wizard/test_wizard[working-$size]" "wizard-working-$size"
+    picture "wizard/test_wizard[failing-$size]" "wizard-failing-$size"
+    picture "wizard/test_wizard_simulated[$size]" "wizard-simulated-$size"
+    picture "wizard/test_wizard[question-$size]" "wizard-question-$size"
+    picture "monitor/test_monitor[working-$size]" "monitor-working-$size"
+    picture "monitor/test_monitor[failing-$size]" "monitor-failing-$size"
+    picture "first_start/test_first_start[profile-$size]" "first-start-profile-$size"
+    picture "first_start/test_first_start[trying-$size]" "first-start-ssh-$size"
+    picture "settings/test_settings[typing-$size]" "settings-$size"
+    picture "logs/test_logs[failing-$size]" "logs-failing-$size"
+    picture "cards/test_card[smoke-asking-$size]" "smoke-$size"
+    picture "cards/test_card[talk-$size]" "talk-$size"
+    picture "cards/test_card[help-$size]" "help-$size"
+done
