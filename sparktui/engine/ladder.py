@@ -85,6 +85,8 @@ class RankBoot:
     oom_killed: bool = False
     exited: bool = False
     ready: ReadyLine | None = None
+    asked: bool = True
+    """Whether anybody has looked: of a rank that nobody could ask yet it is unknown whether it was started."""
 
     @property
     def is_head(self) -> bool:

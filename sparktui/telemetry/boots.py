@@ -31,7 +31,7 @@ class BootWatch:
 
     def __init__(self, links: Sequence[NodeLink], *, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._boots = [RankBoot(link.node.rank, link.node.name) for link in links]
+        self._boots = [RankBoot(link.node.rank, link.node.name, asked=False) for link in links]
         self._running: list[bool | None] = [None] * len(links)
         self._problems: dict[str, str] = {}
         self._news = RankNews(links, [container_name(link.node) for link in links], pause=self._pause)

@@ -85,8 +85,11 @@ async def test_it_waits_quietly_and_follows_what_begins() -> None:
             ("worker1", Phase.NOTHING),
             ("worker2", Phase.NOTHING),
         ]
+        assert not any(boot.asked for boot in first), "nobody has looked yet: not started would be a guess"
+        await watched.until(lambda now: all(boot.asked for boot in now))
+        said = len(watched.seen)
         await asyncio.sleep(0.1)
-        assert len(watched.seen) == 1, "nothing happened, nothing is said"
+        assert len(watched.seen) == said, "nothing happened, nothing is said"
         assert watched.watch.running(0) is False
         for rank in range(3):
             watched.start(rank, PARALLEL.format(rank))

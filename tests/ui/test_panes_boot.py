@@ -23,6 +23,17 @@ def test_nothing_starts() -> None:
     assert drawn(()) == "no boot to show; serve begins one"
 
 
+def test_a_rank_that_nobody_could_ask_yet_is_unknown_and_not_called_not_started() -> None:
+    """The app that is started again in the middle of a boot hears of the ranks one after the other."""
+    unasked = tuple(replace(boot, asked=False) for boot in values.NOT_STARTED)
+    assert drawn(unasked) == "the ranks are being asked"
+    head = unasked[0].container_started(100.0)
+    lines = drawn((head, *unasked[1:]), width=66, height=5).splitlines()
+    assert "container up" in lines[0]
+    assert lines[1].endswith("unknown")
+    assert not any("not started" in line for line in lines)
+
+
 def test_a_ladder_has_every_rung_and_the_time_on_the_present_one() -> None:
     text = drawn(values.boots_loading())
     for rung in ("container up", "imports", "rendezvous", "NCCL", "weights", "draft", "KV pool", "graphs", "server"):

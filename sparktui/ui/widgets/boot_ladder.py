@@ -19,12 +19,13 @@ RUNGS = tuple(phase for phase in Phase if phase is not Phase.NOTHING)
 RUNG_COLUMN = 13
 SMALLEST_COLUMN = 13
 NOTHING: Row = (("no boot to show; serve begins one", "$quiet"),)
+ASKING: Row = (("the ranks are being asked", "$quiet"),)
 
 
 def boot_rows(boots: Sequence[RankBoot], now: float, width: int, height: int, glyphs: Glyphs) -> list[Row]:
     """A ladder where it fits (rungs down, ranks across), else a line a rank with its rungs as marks."""
     if not boots or all(boot.phase is Phase.NOTHING and not boot.exited for boot in boots):
-        return [NOTHING]
+        return [NOTHING if all(boot.asked for boot in boots) else ASKING]
     troubles = Boot(tuple(boots)).troubles(now)
     below = [*_trouble_rows(troubles, width, glyphs), *_cited(boots, troubles, width, glyphs)]
     column = (width - RUNG_COLUMN) // len(boots)
@@ -57,7 +58,7 @@ def state_text(boot: RankBoot) -> str:
         return "ended" if boot.exit_code is None else f"ended, exit status {boot.exit_code}"
     if boot.up:
         return "ready" if boot.is_head else "up"
-    return boot.phase.title
+    return boot.phase.title if boot.asked else "unknown"
 
 
 def _load(boot: RankBoot) -> Load | None:
