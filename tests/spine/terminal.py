@@ -108,7 +108,7 @@ def enter_line(screen: str) -> str:
 
 def booting(screen: str) -> dict[str, str]:
     """Node name to how far its rank's boot is, as the boot pane's lines say it."""
-    return {name: text.strip() for name, text in re.findall(r"\brank \d ([a-z]+\d?) +([^│\n]+)", screen)}
+    return {name: text.strip() for name, text in re.findall(r"\brank \d (head|worker\d) +([^│\n]+)", screen)}
 
 
 __all__ = ["Terminal", "booting", "enter_line", "rail"]
