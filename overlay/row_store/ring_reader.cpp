@@ -72,7 +72,7 @@ class RingReader final : public PageReader {
     bool fixed_memory() const noexcept override { return fixed_memory_; }
 
   private:
-    static constexpr std::uint32_t kWaitPart = 6;
+    static constexpr std::uint32_t kWaitPart = 24;
     static constexpr std::uint32_t kRefusals = 10'000;  // of 100 us: the kernel is short of memory for a second
 
     struct Slot {
