@@ -2,13 +2,13 @@
 
     python benchmarks/row_store.py [--folder F] [--gib 6] [--seconds 3] [--rounds 3] [--depth 96] [--json]
 
-Needs g++ and fio. A synthetic packed file (real pages, every row of this rank) is written to the folder, which must be
-on the drive in question, and removed at the end. All reads are O_DIRECT, fio's too: the page cache takes no part, however
-large it is. (A virtual drive may have a cache of its own below; fio has the same.) In each round every case runs once
-after another; the table shows the median over the rounds. The two that are compared run three times a round, each between
-two runs of fio, because a drive and cores that others use drift: the ratio is the median over these neighbours. CPU is
-user + system time of the process per row, threads and kernel workers included; interrupts that the kernel books elsewhere
-are not. fio: io_uring, registered file and buffers.
+Needs g++ and fio. A synthetic packed file (real pages, every row of this rank) is written to the folder, which must
+be on the drive in question, and removed at the end. All reads are O_DIRECT, fio's too: the page cache takes no part,
+however large it is. (A virtual drive may have a cache of its own below; fio has the same.) In each round every case
+runs once after another; the table shows the median over the rounds. The two that are compared run three times a
+round, each between two runs of fio, because a drive and cores that others use drift: the ratio is the median over
+these neighbours. CPU is user + system time of the process per row, threads and kernel workers included; interrupts
+that the kernel books elsewhere are not. fio: io_uring, registered file and buffers.
 """
 
 from __future__ import annotations
