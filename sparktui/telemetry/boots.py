@@ -11,6 +11,7 @@ from sparktui.engine.launch import container_name
 from sparktui.engine.phases import Phase
 from sparktui.engine.rank_news import Began, Line, News, RankNews, Seen, Trouble, has_ended
 from sparktui.remote.link import NodeLink
+from sparktui.telemetry.log_clock import LogClock
 
 BOOTING_SECONDS = 2.0
 WAITING_SECONDS = 3.0
@@ -27,10 +28,18 @@ class BootWatch:
 
     Args:
         links: all ranks, head first.
+        wall: seconds since the epoch; with it a boot that began before this watch keeps its times.
     """
 
-    def __init__(self, links: Sequence[NodeLink], *, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
+    def __init__(
+        self,
+        links: Sequence[NodeLink],
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        wall: Callable[[], float] = time.time,
+    ) -> None:
+        self._clock, self._wall = clock, wall
+        self._said_at: dict[int, LogClock] = {}
         self._boots = [RankBoot(link.node.rank, link.node.name, asked=False) for link in links]
         self._running: list[bool | None] = [None] * len(links)
         self._problems: dict[str, str] = {}
@@ -78,11 +87,12 @@ class BootWatch:
         boot = self._boots[rank]
         match news:
             case Began(_, started):
-                boot = boot.container_started(now)
+                said_at = self._said_at[rank] = LogClock(started.started_at, now, self._wall())
+                boot = boot.container_started(said_at.began)
                 if has_ended(started):
                     boot = boot.container_exited(now, started.exit_code, started.oom_killed)
             case Line(_, text):
-                boot = boot.feed(text, now)
+                boot = boot.feed(text, self._said_at[rank].at(text, now) if rank in self._said_at else now)
                 if boot.up:
                     self._news.enough(rank)
             case Seen(_, None):
