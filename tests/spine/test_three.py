@@ -6,6 +6,7 @@ In order: each test goes on from the one before.
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,7 +22,7 @@ pytestmark = [pytest.mark.testbed, pytest.mark.engine, pytest.mark.timeout(1500)
 KEY = "sk-spine-0123456789abcdef"
 BOOT_SECONDS = 900.0
 CHAT = """\
-import json, sys, urllib.request
+import json, sys, urllib.error, urllib.request
 body = {"model": "deepseek-v4.1-flash", "max_tokens": 32, "temperature": 0,
         "messages": [{"role": "user", "content": "What is 19 + 23? Reply only with the number."}],
         "chat_template_kwargs": {"thinking": False}}
@@ -29,6 +30,17 @@ headers = {"Content-Type": "application/json", "Authorization": "Bearer " + sys.
 request = urllib.request.Request(sys.argv[1], json.dumps(body).encode(), headers)
 print(json.load(urllib.request.urlopen(request, timeout=120))["choices"][0]["message"]["content"])
 """
+
+LOOP = (
+    CHAT.replace('"max_tokens": 32', '"max_tokens": 200, "logit_bias": {"300": 100}').replace(
+        "print(", "try:\n    print("
+    )
+    + """except urllib.error.HTTPError as error:
+    print(error.code, error.read().decode())
+"""
+)
+GONE_SECONDS = 60.0
+"""How long the ranks may outlive one of them; seen: a few seconds, as each idle step is a message between all."""
 
 
 @pytest.fixture(scope="module")
@@ -152,9 +164,30 @@ def test_the_engine_is_read_as_a_second_operator_would(cluster: Spine) -> None:
     assert cluster.engines() == engines
 
 
+def test_a_loop_ends_on_every_rank_with_its_name_and_the_server_goes_on(cluster: Spine) -> None:
+    testbed = cluster.testbed
+    worker, url = testbed.workers[0], f"http://{testbed.head.address}:{PORT}/v1/chat/completions"
+    for _ in range(2):
+        looping = worker.run(["python3", "-c", LOOP, url], stdin=KEY, timeout=180).stdout
+        assert looping.startswith("500 ")
+        assert "loop_abort: identical at output token 64" in looping
+        assert worker.run(["python3", "-c", CHAT, url], stdin=KEY, timeout=180).stdout.strip() == "42"
+    said = set()
+    for node in testbed.nodes:
+        log = node.docker("logs", "dsv41-head" if node is testbed.head else "dsv41-worker")
+        ended = [line for line in log.splitlines() if "loop_abort: identical at output token 64" in line]
+        assert len(ended) == 2, node.name
+        said.add(tuple(ended))
+        stated = [line.split(": ", 1)[1] for line in log.splitlines() if line.startswith("[spark] scheduler: adapter ")]
+        assert "adapter loop_abort: armed" in stated
+        said.add(tuple(stated))
+    assert len(said) == 2, "the same lines on all ranks"
+
+
 def test_a_rank_that_goes_is_seen_although_the_endpoint_answers(cluster: Spine) -> None:
     gone = cluster.testbed.workers[1]
     gone.docker("kill", "dsv41-worker")
+    killed = time.monotonic()
     end = time.monotonic() + 60
     while True:
         status, events = cluster.events("status")
@@ -169,6 +202,13 @@ def test_a_rank_that_goes_is_seen_although_the_endpoint_answers(cluster: Spine) 
     # The head notices by itself within seconds and ends too, so either may be the one that is named.
     assert "rank" in refused.stdout
     assert "does not run" in refused.stdout
+    while cluster.engines() and time.monotonic() - killed < GONE_SECONDS:
+        time.sleep(1)
+    assert not cluster.engines(), "no rank waits for one that is gone"
+    head = cluster.testbed.head.docker("logs", "--tail", "400", "dsv41-head")
+    head += cluster.testbed.head.run(["docker", "logs", "--tail", "400", "dsv41-head"]).stderr
+    assert re.search(r"Connection (closed by peer|reset by peer|refused)|gloo", head), head[-3000:]
+    assert re.search(r"^\[spark\] rank=0 engine ended.*, code=[1-9]", head, re.MULTILINE), head[-1000:]
 
 
 def test_stop_leaves_no_port_no_orphan_no_shared_memory(cluster: Spine) -> None:
