@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from sparktui.telemetry.serving import Endpoint
 
 
+NOTICE_SECONDS = 2.0
 CLOSE_SECONDS = 0.5
 """A node that does not let go of its connection is left behind."""
 
@@ -155,6 +156,7 @@ class SparkApp(App[int]):
         await self.switch_mode(self.session.start.mode)
         # Heavy imports wait until the first picture is there.
         self.call_after_refresh(self.painted)
+        self.set_interval(NOTICE_SECONDS, self.notice_run)
 
     def painted(self) -> None:
         """The first picture is there. What made it is kept out of all later searches for garbage."""
@@ -265,6 +267,14 @@ class SparkApp(App[int]):
                 self.exit(0)
 
         self.push_screen(FirstStart(), made)
+
+    def notice_run(self) -> None:
+        """A run that somebody else began, in another terminal or by a command, is shown here as well."""
+        if self.session.settings is None or self.starting or self.run_view.active:
+            return
+        run_dir = self.session.holding()
+        if run_dir is not None and run_dir != self.run_dir:
+            self.follow(run_dir)
 
     @work(group="follow", exclusive=True, exit_on_error=False)
     async def follow(self, run_dir: Path) -> None:

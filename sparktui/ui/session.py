@@ -178,6 +178,16 @@ class Session:
         standing = await asyncio.to_thread(current, self.settings.state_dir)
         return standing.run_dir if standing is not None else None
 
+    def holding(self) -> Path | None:
+        """The folder of the run that holds the cluster now, whoever started it: a read of one small file."""
+        from sparktui.runs.lock import holder
+        from sparktui.runs.request import runs_folder
+
+        assert self.settings is not None
+        by = holder(self.settings.state_dir)
+        run_dir = runs_folder(self.settings.state_dir) / by.run_id if by is not None else None
+        return run_dir if run_dir is not None and run_dir.is_dir() else None
+
     async def follow(self, run_dir: Path) -> AsyncIterator[RunView]:
         """The run's view after each entry; entries that come close together are shown as one."""
         from sparktui.runs.follow import follow_entries

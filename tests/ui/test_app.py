@@ -6,9 +6,12 @@ from pathlib import Path
 
 from sparktui.errors import NodeUnreachable
 from sparktui.events import Outcome, StepFinished, StepStarted
+from sparktui.runs.identity import own
+from sparktui.runs.lock import ClusterLock
+from sparktui.runs.request import RunRequest
 from sparktui.runs.view import StepState
 from sparktui.steps.step import Inspection
-from tests.ui.app_in_test import AppInTest, settled, until, write_env
+from tests.ui.app_in_test import AppInTest, RunInTest, screen_text, settled, until, write_env
 
 
 async def test_the_nodes_are_asked_about_every_step_that_can_be_inspected(app: AppInTest) -> None:
@@ -52,3 +55,17 @@ async def test_q_leaves_while_a_step_never_answers(app: AppInTest) -> None:
         await pilot.press("q")
         await until(pilot, lambda: app.return_code is not None or not app.is_running)
     assert app.return_code == 0
+
+
+async def test_a_run_that_another_terminal_begins_is_followed_too(app: AppInTest) -> None:
+    async with app.run_test(size=(80, 24)) as pilot:
+        await settled(pilot)
+        other = RunInTest(app.session.state_dir, RunRequest(str(app.env_file), ("pack",)))
+        lock = ClusterLock(app.session.state_dir)
+        lock.acquire(other.run_dir.name, own())
+        other.say(StepStarted("pack", ("head",)))
+        await until(pilot, lambda: app.run_view.current == "pack")
+        assert "pack is running" in screen_text(app)
+        other.end()
+        lock.release()
+        await until(pilot, lambda: not app.run_view.active)
