@@ -10,6 +10,7 @@ change once a second. `wizard` is the product's app where no settings exist yet.
 from __future__ import annotations
 
 import asyncio
+import gc
 import importlib
 import math
 import sys
@@ -100,6 +101,7 @@ def picture(second: int) -> ClusterSnapshot:
 
 def scripted(folder: Path) -> None:
     """The product on these pictures; what it would have loaded to ask nodes is loaded as well."""
+    gc.disable()  # as `open_app` does until the first picture
     from textual import work
 
     from sparktui.runs.parts import product
