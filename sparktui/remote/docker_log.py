@@ -22,6 +22,7 @@ PAUSE_SECONDS = 0.05
 """Between two reads nothing is taken from the socket: what comes meanwhile is read at once."""
 _READ_BYTES = 256 * 1024
 _HEADER_BYTES = 8
+_STAMP_BYTES = 30
 _LONGEST_BYTES = 64 * 1024
 _STAMP = re.compile(rb"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.(\d{1,9}))?Z) ?")
 
@@ -74,15 +75,28 @@ async def log_parts(
             if len(held) > _LONGEST_BYTES:
                 lines, held = [*lines, held], b""
             if lines:
-                until = stamp_of(lines[-1]) or until
+                until = _newest(until, lines)
                 yield LogPart([_text(line) for line in lines], until)
             writer.transport.pause_reading()  # type: ignore[attr-defined]
             await asyncio.sleep(PAUSE_SECONDS)
             writer.transport.resume_reading()  # type: ignore[attr-defined]
         if held:
-            yield LogPart([_text(held)], stamp_of(held) or until)
+            yield LogPart([_text(held)], _newest(until, [held]))
     finally:
         writer.transport.abort()
+
+
+def _newest(until: str | None, lines: list[bytes]) -> str | None:
+    """The latest moment so far: a line of stderr may come after lines of stdout that were said later.
+
+    The Engine writes all nine digits, so that stamps compare as text.
+    """
+    stamp = stamp_of(max(lines, key=_beginning)) or stamp_of(lines[-1])
+    return max((each for each in (until, stamp) if each is not None), default=None)
+
+
+def _beginning(line: bytes) -> bytes:
+    return line[:_STAMP_BYTES]
 
 
 def stamp_of(line: bytes) -> str | None:

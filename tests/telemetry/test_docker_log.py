@@ -58,13 +58,25 @@ STAMP = "2026-11-29T18:00:11.123456789Z"
 async def test_lines_lose_frames_and_stamps_and_the_last_moment_is_known(tmp_path: Path) -> None:
     engine = Engine()
     engine.log = (
-        framed(f"{STAMP} one\r\n") + framed("2026-11-29T18:00:12Z tw", 2) + framed("o\n") + framed(f"{STAMP} end")
+        framed(f"{STAMP} one\r\n")
+        + framed("2026-11-29T18:00:11.000000001Z tw", 2)
+        + framed("o\n")
+        + framed(f"{STAMP} end")
     )
     async with listening(tmp_path, engine) as socket:
         parts = [p async for p in log_parts(socket, "c", tail=7, follow=True, node="head")]
     assert [line for part in parts for line in part.lines] == ["one", "two", "end"]
     assert parts[-1].until == STAMP
     assert engine.queries == [{"stdout": ["1"], "stderr": ["1"], "timestamps": ["1"], "follow": ["1"], "tail": ["7"]}]
+
+
+async def test_a_line_of_the_other_stream_that_comes_late_does_not_turn_the_time_back(tmp_path: Path) -> None:
+    engine = Engine()
+    engine.log = framed(f"{STAMP} out\n") + framed("2026-11-29T18:00:11.000000005Z err\n", 2)
+    async with listening(tmp_path, engine) as socket:
+        parts = [p async for p in log_parts(socket, "c", tail=None, follow=False, node="head")]
+    assert [line for part in parts for line in part.lines] == ["out", "err"]
+    assert parts[-1].until == STAMP
 
 
 async def test_after_asks_for_what_came_later(tmp_path: Path) -> None:
