@@ -47,7 +47,7 @@ def openai_rows(client: openai.OpenAI) -> dict[str, Callable[[], Any]]:
         "openai alias": lambda: prompt(extra_body={"chat_template_kwargs": {"enable_thinking": True}}),
         "openai effort low": lambda: prompt(reasoning_effort="low"),
         "openai effort 30": lambda: prompt(extra_body={"reasoning_effort": 30}),
-        "openai effort 0": lambda: prompt(extra_body={"reasoning_effort": 0}),
+        "openai effort 101": lambda: prompt(extra_body={"reasoning_effort": 101}),
         "openai stream": streamed,
         "openai responses": lambda: client.responses.create(model=MODEL, input="hello", temperature=0).output_text,
     }

@@ -259,7 +259,10 @@ def test_reasoning_is_split_off_and_counted(either: Serving) -> None:
 def test_the_official_openai_client(official: dict[str, Any]) -> None:
     assert official["openai plain"] < official["openai thinking"] == official["openai alias"]
     assert min(official["openai effort low"], official["openai effort 30"]) > official["openai plain"] + 9
-    assert (official["openai effort 0"]["raised"], official["openai effort 0"]["status"]) == ("BadRequestError", 400)
+    assert (official["openai effort 101"]["raised"], official["openai effort 101"]["status"]) == (
+        "BadRequestError",
+        400,
+    )
     assert official["openai stream"]["text"]
     assert official["openai stream"]["completion_tokens"] > 8
     assert len(official["openai responses"]) > 20
