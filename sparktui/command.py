@@ -30,6 +30,7 @@ from sparktui.runs import cancel as canceling
 from sparktui.runs import start as starting
 from sparktui.runs.execute import Execution, close_links
 from sparktui.runs.follow import Standing, current, follow_entries
+from sparktui.runs.kept_traceback import keep_traceback
 from sparktui.runs.lock import holder
 from sparktui.runs.parts import Parts, product
 from sparktui.runs.request import RunRequest, read_request, runs_folder
@@ -108,11 +109,7 @@ class Command:
             self._emit(Note("status", "head", run_text(current(settings.state_dir))))
 
         def save_traceback(text: str) -> str:
-            path = settings.state_dir / "traceback.txt"
-            path.parent.mkdir(parents=True, exist_ok=True)
-            with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
-                file.write(self._mask(text))
-            return str(path)
+            return keep_traceback(settings.state_dir, text, self._mask)
 
         async def ask_viewer(_seq: int, question: Question) -> str:
             return await _prompt(question)

@@ -23,6 +23,7 @@ from sparktui.runs.execute import Execution
 from sparktui.runs.follow import Condition, standing
 from sparktui.runs.identity import own
 from sparktui.runs.journal import Journal
+from sparktui.runs.kept_traceback import keep_traceback
 from sparktui.runs.lock import ClusterLock
 from sparktui.runs.request import RunRequest, read_request, run_folders, write_process
 
@@ -142,10 +143,7 @@ class _Process:
             return await answers.wait(self._run_dir, seq, question)
 
         def save_traceback(text: str) -> str:
-            path = self._run_dir / "traceback.txt"
-            with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "w") as file:
-                file.write(journal.mask(text))
-            return str(path)
+            return keep_traceback(self._run_dir, text, journal.mask, append=True)
 
         async def supervised() -> RunFinished:
             execution = Execution(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
-import os
 import time
 import traceback
 from collections.abc import Callable, Sequence
@@ -22,6 +21,7 @@ from textual.screen import ModalScreen
 from textual.worker import Worker, WorkerState
 
 from sparktui.errors import SparktuiError, StepFailed
+from sparktui.runs.kept_traceback import NAME, keep_traceback
 from sparktui.runs.view import RunView, StepView
 from sparktui.shipped import shipped
 from sparktui.telemetry.history import History
@@ -177,29 +177,8 @@ class SparkApp(App[int]):
             if not isinstance(screen, ModalScreen):
                 break
 
-    def watch_run_view(self) -> None:
-        self.show_data()
-
-    def watch_snapshot(self) -> None:
-        self.show_data()
-
-    def watch_boots(self) -> None:
-        self.show_data()
-
-    def watch_inspections(self) -> None:
-        self.show_data()
-
-    def watch_looking(self) -> None:
-        self.show_data()
-
-    def watch_trouble(self) -> None:
-        self.show_data()
-
-    def watch_starting(self) -> None:
-        self.show_data()
-
-    def watch_refused(self) -> None:
-        self.show_data()
+    watch_run_view = watch_snapshot = watch_boots = watch_inspections = show_data
+    watch_looking = watch_trouble = watch_starting = watch_refused = show_data
 
     def top_line(self, screen: str, width: int) -> Content:
         """Where this is and what goes on, in one line."""
@@ -449,15 +428,12 @@ class SparkApp(App[int]):
     def _save_traceback(self, error: BaseException) -> str:
         if self.session.settings is None:
             return "run it again from a terminal that keeps its output"
-        path = self.session.state_dir / "traceback.txt"
-        text = self.session.settings.mask("".join(traceback.format_exception(error)))
+        folder = self.session.state_dir
+        text = "".join(traceback.format_exception(error))
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
-                file.write(text)
+            return f"see {keep_traceback(folder, text, self.session.settings.mask)}"
         except OSError as refused:
-            return f"{path} cannot be written: {refused.strerror}"
-        return f"see {path}"
+            return f"{folder / NAME} cannot be written: {refused.strerror}"
 
     async def on_unmount(self) -> None:
         with contextlib.suppress(TimeoutError):
