@@ -21,6 +21,9 @@ from typing import Any
 
 CONTEXT_MIN, CONTEXT_MAX = 4096, 1_048_576
 DRAFT_EXPERTS = 128
+EXPERT_COLUMNS, EXPERT_SLICE_STEP = 2304, 128
+"""An expert's width, and what the engine's kernels want a rank's slice of it to be a multiple of."""
+MODEL_SIZES = {"num_attention_heads": 64, "o_groups": 8}
 PADDED_SIZES = {"num_attention_heads": 96, "o_groups": 12}
 """TP 3: 64 heads and 8 output groups do not divide by three; 96 and 12 do, with 32 heads and 4 groups a rank."""
 PADDED_DRAFT_EXPERTS = 129
@@ -141,8 +144,7 @@ def build(
     env = _Environment(environment)
     warnings: list[str] = []
     _refuse_forbidden(env)
-    ours = _defaults(env, warnings, file_exists)
-    _check_padding(env, model_config)
+    ours = _defaults(env, warnings, file_exists, model_config)
     try:
         extra = _parse(shlex.split(env.text("EXTRA_SGLANG_ARGS")))
     except ValueError as error:
@@ -183,9 +185,36 @@ def _refuse_forbidden(env: _Environment) -> None:
         )
 
 
-def _defaults(env: _Environment, warnings: list[str], file_exists: Callable[[str], bool]) -> list[Flag]:
+def slice_fits(tp: int, ep: int) -> bool:
+    """Whether the expert kernels can run a rank's slice of an expert."""
+    return EXPERT_COLUMNS * ep % (tp * EXPERT_SLICE_STEP) == 0
+
+
+def expert_groups(tp: int) -> int:
+    """EP_SIZE where nobody names it: slices of all experts where they fit (TP 3), whole experts otherwise (TP 4)."""
+    return 1 if slice_fits(tp, 1) else tp
+
+
+def _experts(env: _Environment, tp: int, this_model: bool) -> int:
+    ep = env.number("EP_SIZE", expert_groups(tp), 1, 64) or 1
+    fitting = f"write EP_SIZE={expert_groups(tp)}"
+    if tp % ep:
+        env.problems.append(Problem(f"EP_SIZE={ep} does not divide TP_SIZE={tp}", fitting))
+    elif this_model and not slice_fits(tp, ep):
+        columns = f"{EXPERT_COLUMNS * ep / tp:.6g} of an expert's {EXPERT_COLUMNS} columns"
+        wanted = f"the kernels need a multiple of {EXPERT_SLICE_STEP}"
+        env.problems.append(Problem(f"EP_SIZE={ep} gives a rank {columns}: {wanted}", fitting))
+    return ep
+
+
+def _defaults(
+    env: _Environment,
+    warnings: list[str],
+    file_exists: Callable[[str], bool],
+    model_config: Mapping[str, Any] | None,
+) -> list[Flag]:
     tp = env.needed("TP_SIZE", 1, 64)
-    ep = env.number("EP_SIZE", 1, 1, 64) or 1
+    ep = _experts(env, tp, _is_this_model(model_config))
     nodes = env.number("NNODES", 1, 1, 64) or 1
     rank = env.number("NODE_RANK", 0, 0, nodes - 1) or 0
     context = env.needed("CONTEXT_LENGTH", CONTEXT_MIN, CONTEXT_MAX)
@@ -232,7 +261,7 @@ def _defaults(env: _Environment, warnings: list[str], file_exists: Callable[[str
         ("--port", (str(port),)),
     ]
     flags += _speculation(env, warnings, file_exists)
-    if env.switch("DSV41_TP_PAD", False):
+    if _padded(env, tp, model_config):
         sizes: dict[str, int] = dict(PADDED_SIZES)
         if DRAFT_EXPERTS % ep:
             sizes["dspark_n_routed_experts"] = PADDED_DRAFT_EXPERTS
@@ -278,19 +307,30 @@ def _speculation(env: _Environment, warnings: list[str], file_exists: Callable[[
     return flags
 
 
-def _check_padding(env: _Environment, model_config: Mapping[str, Any] | None) -> None:
-    if not model_config or model_config.get("model_type") not in ("deepseek_v41", "deepseek_v4"):
-        return
-    text = model_config.get("text_config")
-    fields = {**(text if isinstance(text, Mapping) else {}), **model_config}
-    tp, padded = env.number("TP_SIZE", None, 1, 64), env.text("DSV41_TP_PAD") == "1"
-    heads = fields.get("num_attention_heads")
-    if tp is None or not isinstance(heads, int):
-        return
-    if heads % tp and not padded:
-        env.problems.append(Problem(f"{heads} heads do not divide by TP_SIZE={tp}", "write DSV41_TP_PAD=1"))
-    if heads % tp == 0 and padded:
+def _is_this_model(model_config: Mapping[str, Any] | None) -> bool:
+    """Without a config at hand it is taken for this model: this package serves no other."""
+    return model_config is None or model_config.get("model_type") in ("deepseek_v41", "deepseek_v4")
+
+
+def _padded(env: _Environment, tp: int, model_config: Mapping[str, Any] | None) -> bool:
+    """Whether heads and groups are padded: DSV41_TP_PAD, and where nobody says so, when they do not divide."""
+    if not _is_this_model(model_config):
+        return env.switch("DSV41_TP_PAD", False)
+    text = (model_config or {}).get("text_config")
+    fields = {**(text if isinstance(text, Mapping) else {}), **(model_config or {})}
+    sizes = {name: fields.get(name, size) for name, size in MODEL_SIZES.items()}
+    needed = any(size % tp for size in sizes.values())
+    padded = env.switch("DSV41_TP_PAD", needed)
+    heads = f"{sizes['num_attention_heads']} heads"
+    if env.number("TP_SIZE", None, 1, 64) is None:
+        return padded
+    if needed and any(size % tp for size in PADDED_SIZES.values()):
+        env.problems.append(Problem(f"{heads} fit no TP_SIZE={tp}, padded or not", "write TP_SIZE=3 or TP_SIZE=4"))
+    elif needed and not padded:
+        env.problems.append(Problem(f"{heads} do not divide by TP_SIZE={tp}", "write DSV41_TP_PAD=1"))
+    elif padded and not needed:
         env.problems.append(Problem(f"DSV41_TP_PAD=1 pads for nothing at TP_SIZE={tp}", "write DSV41_TP_PAD=0"))
+    return padded
 
 
 def _parse(words: list[str]) -> list[Flag]:

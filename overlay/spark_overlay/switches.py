@@ -15,13 +15,18 @@ class SwitchError(Exception):
 
 @dataclass(frozen=True)
 class Switch:
-    """One whole-number setting; a switch is one from 0 to 1."""
+    """One whole-number setting; a switch is one from 0 to 1. `zero_is_off` allows 0 below `least` as well."""
 
     name: str
     default: int
     meaning: str
     least: int = 0
     most: int = 1
+    zero_is_off: bool = False
+
+    @property
+    def range(self) -> str:
+        return f"{'0 or ' if self.zero_is_off else ''}from {self.least} to {self.most}"
 
     def read(self, environment: Mapping[str, str]) -> int:
         """Raises SwitchError."""
@@ -31,9 +36,9 @@ class Switch:
         try:
             value = int(text)
         except ValueError:
-            raise SwitchError(f"{self.name}={text} is no whole number from {self.least} to {self.most}") from None
-        if not self.least <= value <= self.most:
-            raise SwitchError(f"{self.name}={value} is not from {self.least} to {self.most}")
+            raise SwitchError(f"{self.name}={text} is no whole number {self.range}") from None
+        if not self.least <= value <= self.most and not (self.zero_is_off and value == 0):
+            raise SwitchError(f"{self.name}={value} is not {self.range}")
         return value
 
 

@@ -223,7 +223,7 @@ def test_a_misspelt_setting_warns_and_an_adapters_wrong_value_is_refused(start: 
     entry = start(DSV41_LOOP_NGRAM="9000")
     assert entry.end() == 2
     assert entry.lines == [
-        "[spark] ERROR rank=0 DSV41_LOOP_NGRAM=9000 is not from 0 to 256. Next: correct DSV41_LOOP_NGRAM."
+        "[spark] ERROR rank=0 DSV41_LOOP_NGRAM=9000 is not 0 or from 4 to 256. Next: correct DSV41_LOOP_NGRAM."
     ]
 
 

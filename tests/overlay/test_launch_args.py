@@ -30,6 +30,7 @@ TP3 = {
 }
 TP4 = TP3 | {
     "TP_SIZE": "4",
+    "EP_SIZE": "4",
     "NNODES": "4",
     "NODE_RANK": "3",
     "CONTEXT_LENGTH": "1048576",
@@ -53,7 +54,7 @@ GOLDEN_TP3 = """\
 --nnodes 3 --node-rank 0 --dist-init-addr 10.0.0.1:20000"""
 GOLDEN_TP4 = """\
 --model-path /models/DeepSeek-V4.1-Flash-1017 --served-model-name deepseek-v4.1-flash --trust-remote-code
---load-format safetensors --tp-size 4 --ep-size 1 --attention-backend dsv4 --moe-runner-backend flashinfer_mxfp4
+--load-format safetensors --tp-size 4 --ep-size 4 --attention-backend dsv4 --moe-runner-backend flashinfer_mxfp4
 --fp8-gemm-backend flashinfer_cutlass --mem-fraction-static 0.80 --chunked-prefill-size 4096 --context-length 1048576
 --max-running-requests 16 --cuda-graph-max-bs-decode 16 --max-total-tokens 8000000 --random-seed 0
 --enable-decoder-swa-bounded-replay --enable-cache-report --enable-metrics --watchdog-timeout 1800 --sleep-on-idle
@@ -144,6 +145,33 @@ def test_refused_with_the_reason_and_without_the_secret(changed: dict[str, str],
     text = problems(TP3, **changed)
     assert said.lower() in text.lower()
     assert "secret-value" not in text
+
+
+@pytest.mark.parametrize(
+    ("tp", "ep", "padded"), [("1", "1", 0), ("2", "1", 0), ("3", "1", 1), ("4", "4", 0), ("8", "8", 0)]
+)
+def test_expert_groups_and_padding_follow_the_ranks_where_nobody_names_them(tp: str, ep: str, padded: int) -> None:
+    bare = {"TP_SIZE": tp, "CONTEXT_LENGTH": "8192", "MODEL_PATH": "/models/x"}
+    for config in (None, DEEPSEEK):
+        words = list(build(bare, config).argv)
+        assert value(words, "--ep-size") == ep
+        assert words.count("--json-model-override-args") == padded
+
+
+def test_an_expert_slice_that_no_kernel_runs_is_refused_for_this_model_only() -> None:
+    said = (
+        "EP_SIZE=1 gives a rank 576 of an expert's 2304 columns: the kernels need a multiple of 128 -> write EP_SIZE=4"
+    )
+    assert problems(TP4, EP_SIZE="1") == said
+    assert value(argv(TP4, EP_SIZE="2"), "--ep-size") == "2"
+    assert "does not divide" in problems(TP4, EP_SIZE="3")
+    other = build(TP4 | {"EP_SIZE": "1"}, {"model_type": "llama"}).argv
+    assert value(list(other), "--ep-size") == "1"
+
+
+@pytest.mark.parametrize("tp", ["5", "7"])
+def test_a_number_of_ranks_that_fits_no_size_is_refused(tp: str) -> None:
+    assert "64 heads fit no TP_SIZE" in problems(TP3, TP_SIZE=tp, EP_SIZE=tp)
 
 
 def test_padding_for_nothing_is_refused() -> None:

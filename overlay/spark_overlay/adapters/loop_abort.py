@@ -16,10 +16,26 @@ from spark_overlay.switches import Switch, Values
 from spark_overlay.token_bytes import token_bytes
 
 ABORT = Switch("DSV41_LOOP_ABORT", 1, "1 ends a request whose output repeats itself")
-NGRAM = Switch("DSV41_LOOP_NGRAM", 32, "least length in tokens of a repeated piece; 0 watches none", 0, MAX_PERIOD)
+NGRAM = Switch(
+    "DSV41_LOOP_NGRAM",
+    32,
+    "least length in tokens of a repeated piece; 0 watches none",
+    4,
+    MAX_PERIOD,
+    zero_is_off=True,
+)
 REPEATS = Switch("DSV41_LOOP_REPEATS", 4, "how many copies of a piece are a loop", 2, 64)
-IDENTICAL = Switch("DSV41_LOOP_IDENTICAL", 64, "how many equal tokens in a row are a loop; 0 watches none", 0, 65_536)
-LINES = Switch("DSV41_LOOP_LINE_REPEATS", 8, "how many equal lines in a row are a loop; 0 watches none", 0, 65_536)
+IDENTICAL = Switch(
+    "DSV41_LOOP_IDENTICAL", 64, "how many equal tokens in a row are a loop; 0 watches none", 2, 65_536, zero_is_off=True
+)
+LINES = Switch(
+    "DSV41_LOOP_LINE_REPEATS",
+    8,
+    "how many equal lines in a row are a loop; 0 watches none",
+    2,
+    65_536,
+    zero_is_off=True,
+)
 NAMED = Switch("DSV41_LOOP_NAMED_EXIT", 1, "1 ends with the error loop_abort, 0 with finish_reason stop")
 _FINISH = "sglang.srt.managers.schedule_batch.Req.update_finish_state"
 _SEND = "sglang.srt.managers.scheduler_components.output_streamer._GenerationStreamAccumulator.accept"

@@ -8,7 +8,9 @@ from typing import Any
 from spark_overlay.adapter import Adapter, HookPoint, Kind, Process
 from spark_overlay.switches import Switch, Values
 
-CAP = Switch("DSV41_MAX_NEW_TOKENS", 32_768, "tokens for a request that names no limit; 0 names none either", 0, 2**30)
+CAP = Switch(
+    "DSV41_MAX_NEW_TOKENS", 32_768, "tokens for a request that names no limit; 0 names none either", 0, 1_048_576
+)
 HARD = Switch("DSV41_MAX_NEW_TOKENS_HARD", 0, "1 holds requests that name a larger limit to it as well")
 _TARGET = "sglang.srt.managers.scheduler.Scheduler.init_req_max_new_tokens"
 _COMPLETIONS = "sglang.srt.entrypoints.openai.serving_completions.OpenAIServingCompletion._build_sampling_params"
