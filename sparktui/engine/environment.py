@@ -33,6 +33,9 @@ PASSED_ON = (
     "dsv41_resident_scales",
     "dsv41_stats_seconds",
     "dsv41_packed_dir",
+    "dsv41_engram_prefetch",
+    "dsv41_engram_prefetch_check",
+    "dsv41_engram_fallback",
     # speculation
     "spec_algo",
     "dspark_block_size",
@@ -40,11 +43,13 @@ PASSED_ON = (
     "dspark_sts_table",
     # caps and loops
     "dsv41_max_new_tokens",
+    "dsv41_max_new_tokens_hard",
     "dsv41_loop_abort",
     "dsv41_loop_named_exit",
     "dsv41_loop_ngram",
     "dsv41_loop_repeats",
     "dsv41_loop_line_repeats",
+    "dsv41_loop_identical",
     # decode adapters
     "dsv41_wo_a_w8",
     "dsv41_wo_a_w8_mid",
@@ -55,12 +60,15 @@ PASSED_ON = (
     "dsv41_verify_cap",
     "dsv41_block_verify",
     "dsv41_draft_tau",
-    "dsv41_engram_prefetch",
     "dsv41_folded_fence",
     "dsv41_autotune_keep",
     # answers
     "served_model_name",
     "sglang_dsv41_reasoning_effort",
+    "spark_enable_thinking_alias",
+    "spark_integer_effort",
+    "spark_anthropic_thinking",
+    "spark_mask_server_info",
     "sglang_flashinfer_moe_fused_finalize",
     # topology and boot
     "nnodes",

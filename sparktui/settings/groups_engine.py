@@ -24,6 +24,16 @@ class ApiSettings(Group):
     sglang_dsv41_reasoning_effort: str = setting(
         API, "Thinking budget of a request that names none: 1 to 100, or low, high, max.", "75"
     )
+    spark_enable_thinking_alias: Switch = setting(
+        API, "1 reads chat_template_kwargs.enable_thinking where thinking is absent.", "1", in_examples=False
+    )
+    spark_integer_effort: Switch = setting(
+        API, "1 takes a whole number from 1 to 100 as reasoning_effort.", "1", in_examples=False
+    )
+    spark_anthropic_thinking: Switch = setting(
+        API, "1 takes Anthropic's thinking enabled without a budget.", "1", in_examples=False
+    )
+    spark_mask_server_info: Switch = setting(API, "1 masks the key in /server_info.", "1", in_examples=False)
 
 
 class MemorySettings(Group):
@@ -119,6 +129,19 @@ class EngramSettings(Group):
         high=86_400,
         in_examples=False,
     )
+    dsv41_engram_prefetch: Switch = setting(
+        ENGRAM, "Rows are looked up early, on a stream of their own.", "1", in_examples=False
+    )
+    dsv41_engram_prefetch_check: Switch = setting(
+        ENGRAM, "1 compares each early look-up with one that waits: slow, for a test.", "0", in_examples=False
+    )
+    dsv41_engram_fallback: str = setting(
+        ENGRAM,
+        "Where a packed file is missing: nothing refuses to start, checkpoint reads the rows from it, slowly.",
+        "",
+        choices=("", "checkpoint"),
+        in_examples=False,
+    )
 
 
 class SpeculationSettings(Group):
@@ -144,18 +167,41 @@ class CapSettings(Group):
     dsv41_max_new_tokens: Whole = setting(
         CAPS, "Cap of a request that sends no max_tokens; 0 is off.", "32768", unit="tokens", low=0, high=1_048_576
     )
+    dsv41_max_new_tokens_hard: Switch = setting(
+        CAPS, "1 holds a request that sends a larger max_tokens to that cap as well.", "0", in_examples=False
+    )
     dsv41_loop_abort: Switch = setting(CAPS, "1 ends a generation that repeats itself.", "1")
     dsv41_loop_named_exit: Switch = setting(
         CAPS, "1 ends it as an error named loop_abort; 0 as an ordinary stop, which agents took for an answer.", "1"
     )
     dsv41_loop_ngram: Whole = setting(
-        CAPS, "Length of a repeated piece.", "32", unit="tokens", low=4, high=256, in_examples=False
+        CAPS,
+        "Length of a repeated piece, at least 4; 0 looks for none.",
+        "32",
+        unit="tokens",
+        low=0,
+        high=256,
+        in_examples=False,
     )
     dsv41_loop_repeats: Whole = setting(
-        CAPS, "Copies of it that end the request.", "4", low=2, high=64, in_examples=False
+        CAPS, "Copies of it in a row that end the request.", "4", low=2, high=64, in_examples=False
     )
     dsv41_loop_line_repeats: Whole = setting(
-        CAPS, "Equal lines that end the request.", "8", low=2, high=256, in_examples=False
+        CAPS,
+        "Equal lines in a row that end it, at least 2; 0 looks for none.",
+        "8",
+        low=0,
+        high=65_536,
+        in_examples=False,
+    )
+    dsv41_loop_identical: Whole = setting(
+        CAPS,
+        "Equal tokens in a row that end it, at least 2; 0 looks for none.",
+        "64",
+        unit="tokens",
+        low=0,
+        high=65_536,
+        in_examples=False,
     )
 
 
@@ -231,9 +277,6 @@ class AdapterSettings(Group):
         high=2,
         in_examples=False,
     )
-    dsv41_engram_prefetch: Switch = setting(
-        ADAPTERS, "Engram rows are looked up early, on a stream of their own.", "1", in_examples=False
-    )
     dsv41_folded_fence: Switch = setting(
         ADAPTERS, "Closes a race in folded draft sampling.", "0", four="1", in_examples=False
     )
@@ -251,5 +294,8 @@ class ExtraSettings(Group):
         "--min-free-slots-delay 1 --enable-cache-report",
     )
     extra_container_env: Arguments = setting(
-        EXTRA, "Variables of the engine's container as NAME=value; quote the whole. No secrets.", ""
+        EXTRA,
+        "Variables of the engine's container as NAME=value; quote the whole. No secrets. The recipe's own for four "
+        "Sparks are settings here or read by nothing: docs/launch.md lists them.",
+        "",
     )

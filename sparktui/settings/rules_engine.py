@@ -32,6 +32,19 @@ def _expandable(text: str) -> bool:
     return re.search(r"expandable_segments['\"]?\s*[:=]\s*['\"]?true\b", text, re.IGNORECASE) is not None
 
 
+LEAST_OF_A_LOOP = {"DSV41_LOOP_NGRAM": 4, "DSV41_LOOP_LINE_REPEATS": 2, "DSV41_LOOP_IDENTICAL": 2}
+"""Below it every answer is a loop; 0 switches the detector off."""
+
+
+def loops(settings: Settings) -> Iterator[Found]:
+    for name, least in LEAST_OF_A_LOOP.items():
+        value = getattr(settings, name.lower())
+        if 0 < value < least:
+            yield Found(
+                name, f"is {value}: an ordinary answer would be a loop; 0 looks for none, else {least} at least"
+            )
+
+
 def adapters(settings: Settings) -> Iterator[Found]:
     if settings.dsv41_wo_a_w8_draft and settings.dsv41_wo_a_w8_drop:
         reason = "is 1 together with DSV41_WO_A_W8_DROP: the draft loses its weights, acceptance falls to 1.0 token"
@@ -90,4 +103,4 @@ def _means(setting: object, text: str) -> bool:
     return text == (" ".join(setting) if isinstance(setting, tuple) else str(setting))
 
 
-RULES = (memory, adapters, api, passed_through)
+RULES = (memory, loops, adapters, api, passed_through)

@@ -10,11 +10,14 @@ from spark_overlay.entry import launch_of
 from spark_overlay.known_names import BY_OURSELVES, HANDED_ON, known_names
 from spark_overlay.launch_args import LaunchError
 from spark_overlay.ledger import LEDGER
-from spark_overlay.switches import PREFIXES, unknown
+from spark_overlay.switches import PREFIXES, Switch, unknown
 
-from sparktui.engine.environment import FIXED, PASSED_ON
+from sparktui.engine.environment import FIXED, PASSED_ON, text_of
+from sparktui.engine.launch import launch_specs
+from sparktui.settings import SETTINGS
 from tests.overlay.conftest import OVERLAY
 from tests.overlay.test_launch_args import TP3
+from tests.unit.settings_texts import THREE_SPARKS, read
 
 KNOWN = known_names(LEDGER)
 OF_ADAPTERS = {switch.name for adapter in LEDGER for switch in adapter.settings}
@@ -23,6 +26,21 @@ OF_ADAPTERS = {switch.name for adapter in LEDGER for switch in adapter.settings}
 def test_nothing_that_sparktui_hands_on_warns() -> None:
     handed = dict.fromkeys([name.upper() for name in PASSED_ON] + list(FIXED), "1")
     assert unknown(handed, KNOWN) == []
+
+
+@pytest.mark.parametrize(
+    "switch", [each for adapter in LEDGER for each in adapter.settings], ids=lambda each: each.name
+)
+def test_a_switch_in_the_settings_file_reaches_every_rank(switch: Switch) -> None:
+    info = SETTINGS[switch.name]
+    for profile in ("three", "four", "ring"):
+        assert info.defaults[profile] == str(switch.default)
+    assert (info.low, info.high) in ((None, None), (0 if switch.zero_is_off else switch.least, switch.most))
+    wanted = str(1 - switch.default if switch.most == 1 else switch.most)
+    settings = read(f"{THREE_SPARKS}{switch.name}={wanted}\n")
+    ranks = [each.container.environment for each in launch_specs(settings, {0: 3, 1: 3, 2: 3})]
+    assert [environment[switch.name] for environment in ranks] == [wanted] * 3
+    assert text_of(getattr(settings, switch.name.lower())) == wanted
 
 
 def test_every_known_name_is_read_by_an_adapter_or_the_launch_or_is_a_setting_of_sparktuis() -> None:
