@@ -206,6 +206,7 @@ class RowStore:
         self._library = library or load()
         self._hook = hook
         chosen = options or Options()
+        self.strict = chosen.strict
         wanted = _Expected(ANY_32, ANY_32, ANY_32, ANY_32, ANY_32, 0, ANY_64, ANY_64, ANY_64, None, None)
         if expected is not None:
             wanted = _Expected(
