@@ -1,7 +1,7 @@
 """The few CUDA runtime calls that torch does not offer, by ctypes through the libcudart that torch itself loaded.
 
-Torch must be imported first. Every status is checked. Memory from `host_alloc` is never freed: a captured graph may
-hold its address.
+Torch must be imported first. Every status is checked. Memory and streams made here are never given back: a captured
+graph may hold an address.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ _LIBRARY = re.compile(r"libcudart[-.\w]*\.so\b[.\d]*$")
 _HOST_TO_DEVICE, _DEVICE_TO_HOST = 1, 2
 _PORTABLE = 1
 """cudaHostAllocPortable: pinned for every context of the process."""
+_NON_BLOCKING = 1
+"""cudaStreamNonBlocking: does not wait for the legacy default stream, as torch's own streams."""
 _RELAXED = 2
 """cudaStreamCaptureModeRelaxed: this thread may allocate while some stream is captured."""
 
@@ -51,6 +53,7 @@ class CudaRuntime:
         self._host_alloc = self._typed(library, "cudaHostAlloc", pointer, size, ctypes.c_uint)
         self._copy = self._typed(library, "cudaMemcpyAsync", pointer, pointer, size, number, pointer)
         self._launch = self._typed(library, "cudaLaunchHostFunc", pointer, pointer, pointer)
+        self._create = self._typed(library, "cudaStreamCreateWithFlags", pointer, ctypes.c_uint)
         self._exchange = self._typed(library, "cudaThreadExchangeStreamCaptureMode", pointer)
 
     @staticmethod
@@ -81,6 +84,12 @@ class CudaRuntime:
                 self._host_alloc(ctypes.byref(address), count, _PORTABLE), f"cudaHostAlloc of {count} pinned bytes"
             )
         return address.value or 0
+
+    def new_stream(self) -> int:
+        """A stream of the current device that nobody else has; torch hands its 32 out in turn, again and again."""
+        stream = ctypes.c_void_p()
+        self._check(self._create(ctypes.byref(stream), _NON_BLOCKING), "cudaStreamCreateWithFlags")
+        return stream.value or 0
 
     def to_host(self, target: int, source: int, count: int, stream: int) -> None:
         self._check(self._copy(target, source, count, _DEVICE_TO_HOST, stream), "cudaMemcpyAsync to the host")

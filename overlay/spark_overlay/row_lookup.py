@@ -130,7 +130,7 @@ class RowLookup:
                 self._eager_site(count).put(store.request(self._eager.ids, count, self._eager.rows))
             self._fork, self._done = torch.cuda.Event(), torch.cuda.Event()
             if side_stream is True:
-                self._side = torch.cuda.Stream(self.device)
+                self._side = torch.cuda.ExternalStream(self._runtime.new_stream(), device=self.device)
             elif side_stream is not False:
                 self._side = side_stream
 
