@@ -144,6 +144,8 @@ class NodeOutcome(Event):
     node: str
     outcome: Outcome
     text: str = ""
+    data: dict[str, Any] = field(default_factory=dict)
+    """The figures of the text, such as `sent_bytes`."""
 
 
 @dataclass(frozen=True, slots=True)

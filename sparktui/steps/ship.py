@@ -17,6 +17,7 @@ from sparktui.remote.checkpoint_folder import free_bytes
 from sparktui.remote.docker import load_image_argv, save_image_argv
 from sparktui.remote.link import NodeLink
 from sparktui.remote.our_containers import refusal
+from sparktui.steps.amounts import bytes_text
 from sparktui.steps.image_parts import CHUNK_BYTES, needed_members, tar_of, total_bytes
 from sparktui.steps.pace import Pace
 
@@ -204,7 +205,8 @@ async def _verdict(receiver: _Receiver, image: str, identity: ImageIdentity) -> 
         found = "nothing" if there is None else there.content
         text = f"what arrived is not the head's image ({found} instead of {identity.content})"
         return NodeOutcome(STEP, receiver.name, Outcome.FAILED, text)
-    return NodeOutcome(STEP, receiver.name, Outcome.DONE, f"image {identity.content}, {receiver.sent_bytes} bytes sent")
+    text = f"image {identity.content}, {bytes_text(receiver.sent_bytes)} sent"
+    return NodeOutcome(STEP, receiver.name, Outcome.DONE, text, {"sent_bytes": receiver.sent_bytes})
 
 
 async def _answers(link: NodeLink) -> bool:

@@ -73,8 +73,6 @@ class Checkout:
         shutil.rmtree(self.folder)
 
     def sent(self, events: list[dict[str, Any]]) -> dict[str, int]:
-        found = {}
-        for each in events:
-            if each["kind"] == "node_outcome" and (match := re.search(r"([0-9]+) bytes sent", each["text"])):
-                found[each["node"]] = int(match[1])
-        return found
+        """Node name to the bytes that it was sent; a node that was sent nothing is not in it."""
+        outcomes = [each for each in events if each["kind"] == "node_outcome" and "sent_bytes" in each["data"]]
+        return {each["node"]: int(each["data"]["sent_bytes"]) for each in outcomes}
