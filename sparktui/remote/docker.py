@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -23,6 +24,10 @@ DOCKER_SOCKET = "/var/run/docker.sock"
 _THREADS = 4
 _PROBE_SECONDS = 10.0
 _FRAME_HEADER_BYTES = 8
+LIFE_SECONDS = 5.0
+"""An Engine that nobody has heard for a while is first asked whether it is there, and given this long to say so."""
+FRESH_SECONDS = 20.0
+"""For so long after an answer a call has its whole deadline: an Engine may be slow for a moment under a step's load."""
 
 
 class SocketEngine:
@@ -40,6 +45,7 @@ class SocketEngine:
         self._free: list[docker.DockerClient] = []
         self._slots = asyncio.Semaphore(threads)
         self._api_version: str | None = None
+        self._heard_at = float("-inf")
         self._closed = False
 
     async def call(self, work: Callable[[docker.DockerClient], T], *, deadline_seconds: float) -> T:
@@ -52,8 +58,8 @@ class SocketEngine:
             raise self._late(deadline_seconds) from None
         except _Unreachable as error:
             raise await self.explain(str(error)) from None
-        except _Late:
-            raise self._late(deadline_seconds) from None
+        except _Late as late:
+            raise self._late(late.seconds) from None
 
     async def _in_thread(self, work: Callable[[docker.DockerClient], T], deadline_seconds: float) -> T:
         loop = asyncio.get_running_loop()
@@ -86,37 +92,51 @@ class SocketEngine:
         import docker
         import requests
 
+        patience = min(deadline_seconds, LIFE_SECONDS)
         try:
             client = self._free.pop() if self._free else None
             if client is None:
-                try:
-                    client = docker.DockerClient(
-                        base_url=f"unix://{self.socket}",
-                        timeout=max(1.0, deadline_seconds),
-                        version=self._api_version,
-                    )
-                except docker.errors.DockerException as error:
-                    if isinstance(error, docker.errors.APIError):
-                        raise
-                    if "timed out" in str(error).lower():
-                        raise _Late(str(error)) from error
-                    raise _Unreachable(str(error)) from error
-                self._api_version = client.api._version
-            client.api.timeout = max(1.0, deadline_seconds)
+                client = self._new_client(patience)
+            if time.monotonic() - self._heard_at > FRESH_SECONDS:
+                client.api.timeout = max(1.0, patience)
+                client.ping()
+            patience = deadline_seconds
+            client.api.timeout = max(1.0, patience)
             value = work(client)
         except requests.exceptions.ConnectionError as error:
             if "timed out" in str(error).lower():
-                raise _Late(str(error)) from error
+                raise _Late(patience) from error
             raise _Unreachable(str(error)) from error
         except requests.exceptions.Timeout as error:
-            raise _Late(str(error)) from error
+            raise _Late(patience) from error
         except docker.errors.APIError:
             self._keep(client)
             raise
         self._keep(client)
         return value
 
+    def _new_client(self, patience: float) -> docker.DockerClient:
+        """The first one asks the Engine for its version; the others are told."""
+        import docker
+
+        asks = self._api_version is None
+        try:
+            client = docker.DockerClient(
+                base_url=f"unix://{self.socket}", timeout=max(1.0, patience), version=self._api_version
+            )
+        except docker.errors.DockerException as error:
+            if isinstance(error, docker.errors.APIError):
+                raise
+            if "timed out" in str(error).lower():
+                raise _Late(patience) from error
+            raise _Unreachable(str(error)) from error
+        self._api_version = client.api._version
+        if asks:
+            self._heard_at = time.monotonic()
+        return client
+
     def _keep(self, client: docker.DockerClient | None) -> None:
+        self._heard_at = time.monotonic()
         if client is not None and not self._closed:
             self._free.append(client)
 
@@ -249,7 +269,11 @@ class _Unreachable(Exception):
 
 
 class _Late(Exception):
-    """The socket was there and said nothing."""
+    """The socket was there and said nothing for `seconds`."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__(f"nothing for {seconds:g} s")
+        self.seconds = seconds
 
 
 def load_image_argv(socket: str = DOCKER_SOCKET) -> list[str]:

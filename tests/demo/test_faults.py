@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import time
+import re
 
 from tests.demo.conftest import Demo
 
@@ -21,16 +21,18 @@ def test_a_node_that_is_off_is_named_and_the_others_are_checked(demo: Demo) -> N
     assert demo.run("fault", "worker1", "tired").returncode == 2
 
 
-def test_a_docker_engine_that_hangs_costs_its_own_row_and_a_bounded_time(demo: Demo) -> None:
+def test_a_docker_engine_that_hangs_costs_its_own_row_and_five_seconds(demo: Demo) -> None:
     demo.events("doctor")
     demo.run("fault", "worker1", "docker-hangs")
-    before = time.monotonic()
     events = demo.events("status", status=3)
-    assert time.monotonic() - before < 100
-    ranks = {each["node"]: each for each in events if each["kind"] == "finding" and each["check"] == "rank"}
-    assert ranks["worker1"]["state"] == "UNKNOWN"
-    assert "did not answer" in ranks["worker1"]["what"]
-    assert ranks["worker2"]["state"] == "INFO"
+    ranks = [each for each in events if each["kind"] == "finding" and each["check"] == "rank"]
+    # Nobody waits for it: the others' rows come first.
+    assert [each["node"] for each in ranks] == ["head", "worker2", "worker1"]
+    assert [each["state"] for each in ranks] == ["INFO", "INFO", "UNKNOWN"]
+    assert "the Docker Engine did not answer in 5 s" in ranks[2]["what"]
+    for verb in ("doctor", "stop"):
+        said = demo.run(verb).stdout
+        assert re.search(r"worker1.*the Docker Engine did not answer in 5 s", said), (verb, said)
 
 
 def test_a_full_disk_fails_doctor_on_that_node(demo: Demo) -> None:

@@ -14,6 +14,7 @@ import pytest
 
 from sparktui.cluster.node import Node
 from sparktui.errors import DeadlineExceeded, DockerUnavailable
+from sparktui.remote import docker as docker_of_node
 from sparktui.remote.docker import load_image_argv, save_image_argv
 from sparktui.remote.docker_tunnel import TunnelledEngine
 from sparktui.remote.link import NodeLink
@@ -108,12 +109,17 @@ async def test_an_image_leaves_and_arrives_through_pipes(node: NodeLink, dockerd
 
 
 async def test_a_silent_engine_runs_into_the_deadline_and_not_one_thread_is_waited_for(
-    node: NodeLink, dockerd: PrivateDockerd
+    node: NodeLink, dockerd: PrivateDockerd, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     engine = await node.docker()
     await engine.call(lambda client: client.ping(), deadline_seconds=30)
+    monkeypatch.setattr(docker_of_node, "FRESH_SECONDS", 0.0)
     dockerd.freeze()
     try:
+        monkeypatch.setattr(docker_of_node, "LIFE_SECONDS", 1.0)
+        with pytest.raises(DeadlineExceeded, match="the Docker Engine did not answer in 1 s"):
+            await engine.call(lambda client: client.containers.list(), deadline_seconds=300)
+        monkeypatch.setattr(docker_of_node, "LIFE_SECONDS", 9.0)
         with pytest.raises(DeadlineExceeded, match="the Docker Engine did not answer in 2 s"):
             await engine.call(lambda client: client.containers.list(), deadline_seconds=2)
     finally:
