@@ -150,7 +150,7 @@ def check_image(report: NodeReport) -> Iterator[Finding]:
         return
     facts = report.docker.image
     if facts is None:
-        yield report.finding("image", State.WARN, f"{name} is not built yet", fix=NOT_BUILT_FIX)
+        yield report.finding("image", State.INFO, f"{name} is not built yet", fix=NOT_BUILT_FIX)
         return
     machine = report.machine or report.docker.info.architecture
     if architecture_matches(facts.architecture, machine) is False:

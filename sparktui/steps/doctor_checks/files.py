@@ -17,7 +17,9 @@ NETWORK_FILESYSTEMS = ("nfs", "cifs", "smb", "fuseblk", "9p", "ceph")
 
 
 def check_checkpoint(report: NodeReport, listing: Listing | None) -> Iterator[Finding]:
-    """checkpoint: only complete by every size is OK. Absent is no fault before download."""
+    """checkpoint: only complete by every size is OK. What `download` has yet to fetch is no warning; a worker's own
+    copy, which no step makes, and a file of the wrong size are.
+    """
     if not keeps_checkpoint(report):
         return
     path = probe_values(report.settings, report.node)["MODEL_DIR"]
@@ -38,14 +40,18 @@ def check_checkpoint(report: NodeReport, listing: Listing | None) -> Iterator[Fi
     if reading.state is None:
         yield report.unknown("checkpoint", "checkpoint", path)
     elif reading.state == "absent":
-        yield report.finding("checkpoint", State.WARN, f"{path} is absent", fix=fix)
+        if report.node.is_head:
+            yield report.finding("checkpoint", State.INFO, f"not downloaded yet: {path} is absent", fix=fix)
+        else:
+            yield report.finding("checkpoint", State.WARN, f"{path} is absent", fix=fix)
     elif reading.state != "present":
         word = "is not a folder" if reading.state == "other" else "cannot be opened by this login"
         yield report.finding("checkpoint", State.FAIL, f"{path} {word}")
     elif listing is not None:
         state = compare(listing, reading.files, reading.parts, reading.index_shards)
         have = f"{bytes_text(state.present_bytes)} of {bytes_text(state.total_bytes)}"
-        row = State.OK if state.complete else State.WARN
+        to_come = report.node.is_head and not state.wrong and not state.outside_index
+        row = State.OK if state.complete else State.INFO if to_come else State.WARN
         what = f"{state.text}, {have}, revision {listing.revision[:12]}"
         yield report.finding(
             "checkpoint", row, what, fix="" if state.complete else fix, remaining_bytes=state.remaining_bytes
