@@ -165,7 +165,7 @@ def _check_usage(options: argparse.Namespace) -> None:
         _check_app_usage(options)
         return
     if verb in ABSENT:
-        raise UsageError(f"`{verb}` is not in this version", fix=f"this version has: {', '.join(PRESENT)}")
+        raise UsageError(f"the verb `{verb}` is not in this version", fix=ABSENT[verb])
     if verb not in PRESENT:
         from difflib import get_close_matches
 

@@ -13,8 +13,11 @@ CHANGING = ("download", "build", "share", "pack", "serve", "smoke", "stop")
 READING = ("doctor", "status", "talk")
 """Steps that change nothing: no run, no lock."""
 PRESENT = (CHAIN, *READING, "plan", *CHANGING, "logs", "monitor")
-ABSENT = ("bench", "preview")
-"""Verbs of the design that this version does not have; it says so instead of pretending."""
+ABSENT = {
+    "bench": "the app shows the measured decode speed beside the published one: sparktui",
+    "preview": "it is a pane of the app, where `p` switches it: sparktui",
+}
+"""Verbs of the design that this version does not have, and what there is instead."""
 ENV_FILES = {"three": ".env", "four": ".env.tp4", "four-ring": ".env.tp4.ring"}
 
 
