@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import TYPE_CHECKING
 
-from sparktui.readings.meminfo import Memory
+if TYPE_CHECKING:
+    from sparktui.readings.meminfo import Memory
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ import time
 import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from textual import work
 from textual.app import App
@@ -55,6 +55,27 @@ def _commands() -> type[Provider]:
     return SparkCommands
 
 
+# Each screen is imported when it is first seen: the first picture waits for one screen only.
+
+
+def _wizard() -> Screen[None]:
+    from sparktui.ui.wizard.screen import WizardScreen
+
+    return WizardScreen()
+
+
+def _monitor() -> Screen[None]:
+    from sparktui.ui.monitor.screen import MonitorScreen
+
+    return MonitorScreen()
+
+
+def _logs() -> Screen[None]:
+    from sparktui.ui.logs.screen import LogsScreen
+
+    return LogsScreen()
+
+
 class SparkApp(App[int]):
     """Attributes:
     run_view: the run that is followed, or the last one.
@@ -69,6 +90,11 @@ class SparkApp(App[int]):
     CSS_PATH = shipped("assets") / "sparktui.tcss"
     TITLE = "sparktui"
     ENABLE_COMMAND_PALETTE = True
+    MODES: ClassVar[dict[str, str | Callable[[], Screen[Any]]]] = {
+        "wizard": _wizard,
+        "monitor": _monitor,
+        "logs": _logs,
+    }
     COMMANDS: ClassVar[set[type[Provider] | Callable[[], type[Provider]]]] = {_commands}
     # Textual declares these two as instance variables.
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (100, "-wide"), (160, "-very-wide")]  # noqa: RUF012
@@ -114,6 +140,8 @@ class SparkApp(App[int]):
         """Seconds since the epoch, as the journals' `at`; a test gives its own."""
         self.monotonic: Callable[[], float] = time.monotonic
         """The clock of `snapshot` and `boots`."""
+        # The mode it starts in: an empty screen that is left at once would be laid out and painted too.
+        self.DEFAULT_MODE = start.mode  # type: ignore[misc]
         super().__init__()
         for theme in (SPARK, NAMED):
             self.register_theme(theme)
@@ -129,33 +157,9 @@ class SparkApp(App[int]):
         kept = [each for each in super().get_line_filters() if not isinstance(each, Monochrome | NoColor)]
         return (*kept, *self._last_look)
 
-    @staticmethod
-    def _screens() -> dict[str, Callable[[], Screen[None]]]:
-        """Each is imported when it is first seen: the first picture waits for one screen only."""
-
-        def wizard() -> Screen[None]:
-            from sparktui.ui.wizard.screen import WizardScreen
-
-            return WizardScreen()
-
-        def monitor() -> Screen[None]:
-            from sparktui.ui.monitor.screen import MonitorScreen
-
-            return MonitorScreen()
-
-        def logs() -> Screen[None]:
-            from sparktui.ui.logs.screen import LogsScreen
-
-            return LogsScreen()
-
-        return {"wizard": wizard, "monitor": monitor, "logs": logs}
-
-    async def on_mount(self) -> None:
-        for name, screen in self._screens().items():
-            self.add_mode(name, screen)
-        await self.switch_mode(self.session.start.mode)
+    def on_mount(self) -> None:
         # Heavy imports wait until the first picture is there.
-        self.call_after_refresh(self.painted)
+        self.call_later(self.call_after_refresh, self.painted)
         self.set_interval(NOTICE_SECONDS, self.notice_run)
 
     def painted(self) -> None:

@@ -44,7 +44,7 @@ class LivePanes(Container):
         super().__init__(id=id)
 
     def on_mount(self) -> None:
-        self.call_after_refresh(self._fill)
+        self.app.call_later(self.call_after_refresh, self._fill)
 
     async def _fill(self) -> None:
         from sparktui.ui.widgets.boot_pane import BootPane
