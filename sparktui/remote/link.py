@@ -7,10 +7,10 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
 
-from sparktui.cluster.node import Node
-
 if TYPE_CHECKING:
     import docker
+
+    from sparktui.cluster.node import Node
 
 T = TypeVar("T")
 
