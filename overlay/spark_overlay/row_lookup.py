@@ -80,11 +80,90 @@ class Pending:
     stream: torch.cuda.Stream | None = None
 
 
+class _OnGpu:
+    """The way of one layer's ids to the store and of its rows back, through pinned memory."""
+
+    def __init__(
+        self,
+        store: RowStore,
+        device: torch.device,
+        max_ids: int,
+        side: torch.cuda.Stream | None,
+        captured_ids: int,
+        runtime: CudaRuntime,
+    ) -> None:
+        import torch
+
+        self._store, self._device, self._max_ids, self._side = store, device, max_ids, side
+        self._row_bytes = int(store.info.row_bytes)
+        self._runtime, self._function = runtime, store.host_function
+        an_id, requests = 8 + self._row_bytes, ctypes.sizeof(Request) * max_ids
+        self.pinned = _PinnedMemory(runtime, an_id * (max_ids + max(0, captured_ids)) + requests + 16 * _ALIGNMENT)
+        take = self.pinned.take
+        self._eager = _Site(take(8 * max_ids), take(self._row_bytes * max_ids), take(requests))
+        # One a number of ids, written here only: several calls may be on their way to the device.
+        for count in range(1, max_ids + 1):
+            self._eager_site(count).put(store.request(self._eager.ids, count, self._eager.rows))
+        self._fork, self._done = torch.cuda.Event(), torch.cuda.Event()
+
+    def start(self, shape: torch.Size, flat: torch.Tensor, rows: torch.Tensor) -> Pending:
+        import torch
+
+        current = torch.cuda.current_stream(self._device)
+        capturing = torch.cuda.is_current_stream_capturing()
+        work = current if self._side is None else self._side
+        # An event that was recorded in a capture is of no use outside, and the other way round.
+        fork, done = (torch.cuda.Event(), torch.cuda.Event()) if capturing else (self._fork, self._done)
+        if self._side is not None:
+            fork.record(current)
+            work.wait_event(fork)
+            if not capturing:
+                # Dropped without a finish, their memory must not be handed out before the side stream is through.
+                flat.record_stream(work)
+                rows.record_stream(work)
+        elif not capturing:
+            # The last call may have been on another stream, and still use the pinned buffer.
+            work.wait_event(done)
+        stream, size = work.cuda_stream, self._row_bytes
+        for first in range(0, flat.numel(), self._max_ids):
+            count = min(self._max_ids, flat.numel() - first)
+            site = self._captured_site(count) if capturing else self._eager_site(count)
+            self._runtime.to_host(site.ids, flat.data_ptr() + 8 * first, 8 * count, stream)
+            self._runtime.launch_host_function(stream, self._function, site.request)
+            self._runtime.to_device(rows.data_ptr() + size * first, site.rows, size * count, stream)
+        if self._side is None and capturing:
+            return Pending(shape, rows, flat)
+        done.record(work)
+        return Pending(shape, rows, flat, done if self._side is not None else None, current)
+
+    def _eager_site(self, count: int) -> _Site:
+        shared = self._eager
+        return _Site(shared.ids, shared.rows, shared.request + ctypes.sizeof(Request) * (count - 1))
+
+    def _captured_site(self, count: int) -> _Site:
+        take = self.pinned.take
+        site = _Site(take(8 * count), take(self._row_bytes * count), take(ctypes.sizeof(Request)))
+        site.put(self._store.request(site.ids, count, site.rows))
+        return site
+
+
+def own_stream(device: torch.device) -> torch.cuda.Stream:
+    """A stream that nobody else has: torch hands out its 32 in turn, so that two users may get the same one, and work
+    that should run beside other work would follow it.
+    """
+    import torch
+
+    with torch.cuda.device(device):
+        torch.cuda.init()
+        return torch.cuda.ExternalStream(CudaRuntime().new_stream(), device=device)
+
+
 class RowLookup:
     """One layer's rows by ids that are on `device`; ids of other ranks give rows of zeros.
 
-    `side_stream`: True reads on a stream of its own, a stream on that one (layers that share one are read in the order
-    of their starts), False on the current stream. `max_ids` go through pinned memory at a time.
+    `side_stream`: True reads on a stream of its own, a stream (see `own_stream`) on that one: layers that share one
+    are read in the order of their starts. False reads on the current stream. `max_ids` go through pinned memory at a
+    time.
     """
 
     def __init__(
@@ -104,39 +183,21 @@ class RowLookup:
         self.store = store
         self.device, self.max_ids = torch.device(device), max_ids
         self._weight_bytes, self._row_bytes = int(store.info.weight_bytes), int(store.info.row_bytes)
-        self._side: torch.cuda.Stream | None = None
+        self._gpu: _OnGpu | None = None
         if self.device.type == "cpu":
             return
         if not store.strict:
             raise ValueError("a lookup on a GPU needs a strict row store: its host function cannot raise")
         if self.device.index is None:
             self.device = torch.device("cuda", torch.cuda.current_device())
+        side = own_stream(self.device) if side_stream is True else None if side_stream is False else side_stream
         with torch.cuda.device(self.device):
             torch.cuda.init()
-            self._runtime = CudaRuntime()
-            self._function = store.host_function
-            an_id = 8 + self._row_bytes
-            requests = ctypes.sizeof(Request) * max_ids
-            self._pinned = _PinnedMemory(
-                self._runtime, an_id * (max_ids + max(0, captured_ids)) + requests + 16 * _ALIGNMENT
-            )
-            self._eager = _Site(
-                self._pinned.take(8 * max_ids),
-                self._pinned.take(self._row_bytes * max_ids),
-                self._pinned.take(requests),
-            )
-            # One a number of ids, written here only: several calls may be on their way to the device.
-            for count in range(1, max_ids + 1):
-                self._eager_site(count).put(store.request(self._eager.ids, count, self._eager.rows))
-            self._fork, self._done = torch.cuda.Event(), torch.cuda.Event()
-            if side_stream is True:
-                self._side = torch.cuda.ExternalStream(self._runtime.new_stream(), device=self.device)
-            elif side_stream is not False:
-                self._side = side_stream
+            self._gpu = _OnGpu(store, self.device, max_ids, side, captured_ids, CudaRuntime())
 
     @property
     def pinned_bytes(self) -> int:
-        return 0 if self.device.type == "cpu" else self._pinned.total_bytes
+        return 0 if self._gpu is None else self._gpu.pinned.total_bytes
 
     def start(self, ids: torch.Tensor) -> Pending:
         """`ids`: int64, any shape, on `device`, not to be changed before `finish`, which must follow on the same thread
@@ -148,13 +209,12 @@ class RowLookup:
             raise ValueError(f"ids must be int64 on {self.device}, not {ids.dtype} on {ids.device}")
         flat = ids.reshape(-1).contiguous()
         rows = torch.empty((flat.numel(), self._row_bytes), dtype=torch.uint8, device=self.device)
-        if not flat.numel():
-            return Pending(ids.shape, rows, None)
-        if self.device.type == "cpu":
+        if flat.numel() and self._gpu is not None:
+            with torch.cuda.device(self.device):
+                return self._gpu.start(ids.shape, flat, rows)
+        if flat.numel():
             self.store.lookup_at(flat.data_ptr(), flat.numel(), rows.data_ptr())
-            return Pending(ids.shape, rows, None)
-        with torch.cuda.device(self.device):
-            return self._start(ids.shape, flat, rows)
+        return Pending(ids.shape, rows, None)
 
     def finish(self, pending: Pending) -> tuple[torch.Tensor, torch.Tensor]:
         """float8_e4m3fn [*ids.shape, weight bytes] and float8_e8m0fnu [*ids.shape, scale bytes]: two views of one
@@ -167,7 +227,7 @@ class RowLookup:
             current.wait_event(pending.done)
             if current != pending.stream and not torch.cuda.is_current_stream_capturing():
                 pending.rows.record_stream(current)
-            pending.ids = pending.done = None
+        pending.ids = pending.done = None
         rows = pending.rows.view(*pending.shape, self._row_bytes)
         weight, scale = rows[..., : self._weight_bytes], rows[..., self._weight_bytes :]
         return weight.view(torch.float8_e4m3fn), scale.view(torch.float8_e8m0fnu)
@@ -175,49 +235,6 @@ class RowLookup:
     def rows(self, ids: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """`start` and `finish` in one."""
         return self.finish(self.start(ids))
-
-    def _eager_site(self, count: int) -> _Site:
-        shared = self._eager
-        return _Site(shared.ids, shared.rows, shared.request + ctypes.sizeof(Request) * (count - 1))
-
-    def _captured_site(self, count: int) -> _Site:
-        take = self._pinned.take
-        site = _Site(take(8 * count), take(self._row_bytes * count), take(ctypes.sizeof(Request)))
-        site.put(self.store.request(site.ids, count, site.rows))
-        return site
-
-    def _start(self, shape: torch.Size, flat: torch.Tensor, rows: torch.Tensor) -> Pending:
-        import torch
-
-        current = torch.cuda.current_stream()
-        capturing = torch.cuda.is_current_stream_capturing()
-        work = self._side or current
-        # An event that was recorded in a capture is of no use outside, and the other way round.
-        fork, done = (torch.cuda.Event(), torch.cuda.Event()) if capturing else (self._fork, self._done)
-        if self._side is not None:
-            fork.record(current)
-            work.wait_event(fork)
-            if not capturing:
-                # Dropped without a finish, their memory must not be handed out before the side stream is through.
-                flat.record_stream(work)
-                rows.record_stream(work)
-        elif not capturing:
-            # The last call may have been on another stream, and still use the pinned buffer.
-            work.wait_event(done)
-        count = flat.numel()
-        for first in range(0, count, self.max_ids):
-            part = min(self.max_ids, count - first)
-            site = self._captured_site(part) if capturing else self._eager_site(part)
-            stream = work.cuda_stream
-            self._runtime.to_host(site.ids, flat.data_ptr() + 8 * first, 8 * part, stream)
-            self._runtime.launch_host_function(stream, self._function, site.request)
-            self._runtime.to_device(
-                rows.data_ptr() + self._row_bytes * first, site.rows, self._row_bytes * part, stream
-            )
-        if self._side is None and capturing:
-            return Pending(shape, rows, flat)
-        done.record(work)
-        return Pending(shape, rows, flat, done if self._side is not None else None, current)
 
 
 def dequantise(weight: torch.Tensor, scale: torch.Tensor, dtype: torch.dtype | None = None) -> torch.Tensor:
