@@ -56,6 +56,23 @@ class Terminal:
         """By tmux's names: Enter, Left, Escape, or the letter."""
         self._tmux("send-keys", *keys)
 
+    def press_and_see(self, key: str, *, seconds: float) -> None:
+        """Press one key and wait until its effect, be it a colour, is there and stays: the next key finds its place."""
+        before = last = self._drawn()
+        self.press(key)
+        end = time.monotonic() + seconds
+        while (now := self._drawn()) == before or now != last:
+            assert time.monotonic() < end, f"{key} did nothing in {seconds:g} s; on the screen:\n{self.screen()}"
+            last = now
+            time.sleep(0.15)
+
+    def _drawn(self) -> str:
+        return self._tmux("capture-pane", "-p", "-e")
+
+    def paste(self, text: str) -> None:
+        """As a terminal does it, several lines in one go."""
+        self._tmux("set-buffer", text, ";", "paste-buffer", "-p")
+
     def kill(self) -> None:
         """kill -9 of the program alone."""
         self._node.run(["kill", "-9", str(self.pid)])
