@@ -140,7 +140,7 @@ def run(chosen: argparse.Namespace, report: Report, folder: Path) -> None:
     if part("build", build) is None:
         return
     part("the host function cannot call CUDA", lambda: lookup_checks.no_cuda_call(library))
-    part("libcudart", lambda: (torch.cuda.init(), CudaRuntime().path)[1])
+    part("libcudart", lambda: (torch.cuda.init(), Path(CudaRuntime().path).name)[1])
     layers: list[Layer] = []
     part("packed files", lambda: layers.extend(open_layers(folder, library, chosen.mebibytes)) or len(layers))
     if not layers:
