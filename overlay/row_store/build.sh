@@ -23,7 +23,7 @@ link() {
     mv "$work/$name" "$out/$name"
 }
 
-for source in crc32c packed_file page_reader thread_reader ring ring_reader row_cache statistics store c_abi; do
+for source in crc32c packed_file pages page_reader thread_reader ring ring_reader row_cache statistics store c_abi; do
     compile $source
 done
 link librow_store.so -shared -Wl,-z,defs,--exclude-libs,ALL "$work"/*.o

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "crc32c.h"
+#include "pages.h"
 #include "ring.h"
 #include "store.h"
 
@@ -53,5 +54,20 @@ int rs_probe_io_uring(void) {
 uint32_t rs_crc32c(const void *bytes, size_t count) { return row_store::crc32c(bytes, count); }
 
 uint32_t rs_crc32c_portable(const void *bytes, size_t count) { return row_store::crc32c_portable(bytes, count); }
+
+int rs_build_pages(const void *weights, const void *scales, uint64_t rows, uint32_t weight_bytes, uint32_t scale_bytes,
+                   uint64_t first_page, void *pages) {
+    if (row_store::rows_per_page(weight_bytes, scale_bytes) == 0) return RS_BAD_CALL;
+    row_store::build_pages(static_cast<const unsigned char *>(weights), static_cast<const unsigned char *>(scales), rows,
+                           weight_bytes, scale_bytes, first_page, static_cast<unsigned char *>(pages));
+    return RS_OK;
+}
+
+uint64_t rs_verify_pages(const void *pages, uint64_t count, uint32_t weight_bytes, uint32_t scale_bytes,
+                         uint64_t first_page, uint8_t *good) {
+    if (row_store::rows_per_page(weight_bytes, scale_bytes) == 0) return count;
+    return row_store::verify_pages(static_cast<const unsigned char *>(pages), count, weight_bytes, scale_bytes,
+                                   first_page, good);
+}
 
 }  // extern "C"

@@ -99,6 +99,13 @@ RS_API void rs_close(rs_store *store);
 RS_API int rs_probe_io_uring(void);
 RS_API uint32_t rs_crc32c(const void *bytes, size_t count);
 RS_API uint32_t rs_crc32c_portable(const void *bytes, size_t count);
+/* For the packer. Makes the pages, from number `first_page` on, of `rows` rows whose weights and scales lie in two
+ * arrays: every byte of ceil(rows / rows a page) * 4096 at `pages`. RS_BAD_CALL: such a row fits no page. */
+RS_API int rs_build_pages(const void *weights, const void *scales, uint64_t rows, uint32_t weight_bytes,
+                          uint32_t scale_bytes, uint64_t first_page, void *pages);
+/* good[i] = 1 where page i of `count` verifies (checksum, number first_page + i), else 0; returns how many do not. */
+RS_API uint64_t rs_verify_pages(const void *pages, uint64_t count, uint32_t weight_bytes, uint32_t scale_bytes,
+                                uint64_t first_page, uint8_t *good);
 
 #ifdef __cplusplus
 }

@@ -2,7 +2,8 @@
 //
 //   row_store_self_test FILE ROWS [BATCHES]     ROWS: the whole table, row after row; prints one line a proof, exit 0
 //
-// CRC32C known values, instruction = portable; random, repeated and border ids equal the table through every back end
+// CRC32C known values, instruction = portable; the file's pages made again from the rows are the same bytes, and each
+// flipped bit is seen; random, repeated and border ids equal the table through every back end
 // that this machine allows, with and without a cache; no allocation inside a lookup (malloc is counted below).
 #include <sys/mman.h>
 
@@ -66,6 +67,36 @@ void check_crc(std::mt19937_64 &dice) {
     std::printf("ok crc32c\n");
 }
 
+// The pages of `file`, built here from the table's rows, are its bytes; one flipped bit is one bad page.
+void check_pages(const char *file, const std::string &table, const rs_info &info, std::mt19937_64 &dice) {
+    std::ifstream input(file, std::ios::binary);
+    const std::string bytes{std::istreambuf_iterator<char>(input), {}};
+    const std::size_t row = info.row_bytes, weight = info.weight_bytes, header = 4096;
+    std::string weights, scales;
+    for (std::uint64_t id = info.row_lo; id < info.row_hi; ++id) {
+        weights += table.substr(id * row, weight);
+        scales += table.substr(id * row + weight, row - weight);
+    }
+    std::vector<unsigned char> made(bytes.size() - header, 0xA5), good(made.size() / 4096);
+    if (rs_build_pages(weights.data(), scales.data(), info.row_hi - info.row_lo, info.weight_bytes, info.scale_bytes, 0,
+                       made.data()) != RS_OK ||
+        std::memcmp(made.data(), bytes.data() + header, made.size()) != 0)
+        fail("the pages that were built are not the file's");
+    const auto bad = [&](std::uint64_t first) {
+        return rs_verify_pages(made.data(), good.size(), info.weight_bytes, info.scale_bytes, first, good.data());
+    };
+    if (bad(0) != 0 || bad(1) != good.size()) fail("pages that verify");
+    for (int turn = 0; turn < 200; ++turn) {
+        const std::size_t at = dice() % made.size();
+        const auto bit = static_cast<unsigned char>(1U << dice() % 8);
+        made[at] ^= bit;
+        if (bad(0) != 1 || good[at / 4096] != 0) fail("a flipped bit at byte " + std::to_string(at));
+        made[at] ^= bit;
+    }
+    if (rs_build_pages(nullptr, nullptr, 1, 4096, 8, 0, nullptr) != RS_BAD_CALL) fail("a row larger than a page");
+    std::printf("ok pages %zu\n", good.size());
+}
+
 std::vector<std::int64_t> some_ids(const rs_info &info, unsigned kind, std::mt19937_64 &dice) {
     const auto rows = static_cast<std::int64_t>(info.total_rows);
     const auto lo = static_cast<std::int64_t>(info.row_lo), hi = static_cast<std::int64_t>(info.row_hi);
@@ -95,6 +126,7 @@ bool check_rows(const char *file, const std::string &table, const rs_options &op
     rs_info info;
     rs_describe(store, &info);
     if (table.size() != info.total_rows * info.row_bytes) fail("the table has another size");
+    if (options.backend == RS_THREADS && options.cache_bytes == 0) check_pages(file, table, info, dice);
     std::vector<unsigned char> out(400 * std::size_t{info.row_bytes});
     unsigned long inside = 0;
     for (int batch = 0; batch < batches; ++batch) {

@@ -16,6 +16,7 @@ from typing import Any
 from spark_overlay.engram_file import FileError
 from spark_overlay.engram_layout import LayoutError, layout_from_config
 
+ROWS = 1000
 _REVISION = re.compile(r"[0-9A-Za-z._-]{1,64}")
 
 
@@ -24,15 +25,18 @@ def report(event: dict[str, Any]) -> None:
 
 
 def _pack(options: argparse.Namespace) -> int:
-    from spark_overlay import engram_pack
+    from spark_overlay import engine_ranges, engram_pack
+    from spark_overlay.page_maker import page_maker
     from spark_overlay.safetensors_source import read_config
 
     if not _REVISION.fullmatch(options.revision):
         raise FileError(f"revision {options.revision!r} is no commit", "give the checkpoint's commit hash")
-    layout = layout_from_config(read_config(options.source))
+    config = read_config(options.source)
+    layout = layout_from_config(config)
     if layout is None:
         report({"event": "skipped", "file": None, "bytes": 0, "reason": "config.json names no Engram layer"})
         return 0
+    report({"event": "note", "text": engine_ranges.agree(config, layout, options.tp)})
     options.out.mkdir(parents=True, exist_ok=True)
     jobs = engram_pack.plan(options.source, options.out, layout, options.rank, options.tp, options.revision)
     open_jobs = []
@@ -41,10 +45,14 @@ def _pack(options: argparse.Namespace) -> int:
             report(
                 {"event": "skipped", "layer": job.header.layer, "file": str(job.path), "bytes": job.header.file_bytes}
             )
+            if job.partial.exists():
+                text = f"{job.partial} is left over beside the finished file; nothing needs it"
+                report({"event": "note", "state": "warn", "text": text})
         else:
             open_jobs.append(job)
     if open_jobs:
         engram_pack.check_space(open_jobs, options.out)
+        report({"event": "note", "text": page_maker().stated})
     for job in open_jobs:
         engram_pack.pack(job, report)
         report({"event": "done", "layer": job.header.layer, "file": str(job.path), "bytes": job.header.file_bytes})
@@ -61,7 +69,9 @@ def _info(options: argparse.Namespace) -> int:
 def _check(options: argparse.Namespace) -> int:
     from spark_overlay.engram_check import check
 
-    result = check(options.file, options.source, options.sample)
+    result = check(
+        options.file, options.source, options.rows, pages=options.pages, revision=options.revision, report=report
+    )
     good = not result["bad_pages"] and not result["bad_rows"]
     report({"event": "checked" if good else "error", **result, **({} if good else _bad(result))})
     return 0 if good else 1
@@ -84,10 +94,12 @@ def main(argv: list[str] | None = None) -> int:
     info = verbs.add_parser("info", help="print a file's header")
     info.add_argument("file", type=Path)
     info.set_defaults(run=_info)
-    check = verbs.add_parser("check", help="verify a file's pages")
+    check = verbs.add_parser("check", help="verify a file's header, length and every page")
     check.add_argument("file", type=Path)
-    check.add_argument("--source", type=Path, help="compare the rows with this checkpoint too")
-    check.add_argument("--sample", type=int, help="only this many random pages")
+    check.add_argument("--source", type=Path, help="a checkpoint folder: header and rows must be its own")
+    check.add_argument("--rows", type=int, default=ROWS, help=f"random rows compared with --source ({ROWS})")
+    check.add_argument("--pages", type=int, help="only this many random pages instead of all")
+    check.add_argument("--revision", default="", help="the commit that the file must be of")
     check.set_defaults(run=_check)
     options = parser.parse_args(argv)
     # As pid 1 of a container an unhandled SIGTERM would be ignored; packing resumes, so leaving at once is fine.

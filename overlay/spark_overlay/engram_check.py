@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
-import os
 import random
+import re
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from spark_overlay.direct_file import DirectFile, aligned_bytes, span_bytes
 from spark_overlay.engram_file import HEADER_BYTES, PAGE_BYTES, FileError, Header, parse_header
-from spark_overlay.engram_pack import BLOCK_PAGES
-from spark_overlay.engram_pages import good_pages, rows_of_page
-from spark_overlay.safetensors_source import find_engram, fingerprint, read_exactly
+from spark_overlay.engram_layout import layout_from_config, shard_range
+from spark_overlay.page_maker import page_maker
+from spark_overlay.safetensors_source import EngramSource, find_engram, fingerprint, read_config
+
+BLOCK_PAGES = 2048
+PROGRESS_SECONDS = 1.0
+_NAME = re.compile(r"engram-l(\d+)-r(\d+)of(\d+)\.bin")
+
+Report = Callable[[dict[str, Any]], None]
 
 
 def describe(path: Path) -> dict[str, Any]:
@@ -29,61 +41,128 @@ def describe(path: Path) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def check(path: Path, source: Path | None, sample: int | None) -> dict[str, Any]:
-    """Verifies `path`: every page, or `sample` random ones; with `source`, also their rows byte for byte.
+def check(
+    path: Path,
+    source: Path | None = None,
+    rows: int | None = None,
+    *,
+    pages: int | None = None,
+    revision: str = "",
+    report: Report = lambda _: None,
+) -> dict[str, Any]:
+    """Verifies header, length and every page (or `pages` random ones) of `path`; with `source`, a checkpoint's folder,
+    also that the header is right for it and that rows (all, or `rows` random ones) are its rows, byte for byte.
 
-    Returns {"file", "pages", "bad_pages", "bad_rows", "first_bad", "source"}. Raises FileError for a wrong length,
-    header or checkpoint.
+    Returns {"file", "pages", "bad_pages", "rows", "bad_rows", "first_bad", "source"}. Raises FileError for a wrong
+    length, header, name or checkpoint, and what reading raises.
     """
-    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        header = parse_header(os.pread(handle, HEADER_BYTES, 0), str(path))
-        size = os.fstat(handle).st_size
+    with ExitStack() as stack:
+        file = stack.enter_context(closing(DirectFile(path)))
+        buffer = aligned_bytes(span_bytes(BLOCK_PAGES * PAGE_BYTES))
+        size = path.stat().st_size
+        header = parse_header(file.read(buffer, 0, min(size, HEADER_BYTES)).tobytes(), str(path))
+        _is_meant(path, header, revision)
         if size != header.file_bytes:
             raise FileError(f"{path} has {size} bytes, its header promises {header.file_bytes}", "pack it again")
-        if sample is None:
-            ranges = [(at, min(BLOCK_PAGES, header.pages - at)) for at in range(0, header.pages, BLOCK_PAGES)]
-        else:
-            chosen = random.Random(f"{path.name}").sample(range(header.pages), min(sample, header.pages))
-            ranges = [(page, 1) for page in sorted(chosen)]
+        found = _source_of(path, header, source) if source is not None else None
         bad: list[int] = []
-        for first, count in ranges:
-            data = read_exactly(handle, HEADER_BYTES + first * PAGE_BYTES, count * PAGE_BYTES)
-            good = good_pages(header, first, data)
-            bad += [first + int(at) for at in (~good).nonzero()[0]]
-            os.posix_fadvise(handle, HEADER_BYTES + first * PAGE_BYTES, len(data), os.POSIX_FADV_DONTNEED)
-        bad_rows = _rows_against(handle, header, source, ranges) if source else []
-    finally:
-        os.close(handle)
+        looked = 0
+        said = time.monotonic()
+        for first, count in _page_ranges(path, header, pages):
+            data = file.read(buffer, HEADER_BYTES + first * PAGE_BYTES, count * PAGE_BYTES)
+            bad += [first + int(at) for at in (~page_maker().verify(header, first, data)).nonzero()[0]]
+            file.drop(HEADER_BYTES + first * PAGE_BYTES, count * PAGE_BYTES)
+            looked += count
+            if time.monotonic() - said >= PROGRESS_SECONDS:
+                said = time.monotonic()
+                report({"event": "progress", "layer": header.layer, "done_bytes": looked * PAGE_BYTES,
+                        "total_bytes": (header.pages if pages is None else pages) * PAGE_BYTES})  # fmt: skip
+        compared, bad_rows = _compare_rows(path, header, file, found, rows) if found is not None else (0, [])
     first_bad = f"page {bad[0]}" if bad else f"row {bad_rows[0]}" if bad_rows else None
     return {
-        "file": str(path), "pages": sum(count for _, count in ranges), "bad_pages": len(bad), "bad_rows": len(bad_rows),
+        "file": str(path), "pages": looked, "bad_pages": len(bad), "rows": compared, "bad_rows": len(bad_rows),
         "first_bad": first_bad, "source": str(source) if source else None,
     }  # fmt: skip
 
 
-def _rows_against(handle: int, header: Header, folder: Path, ranges: list[tuple[int, int]]) -> list[int]:
+def _is_meant(path: Path, header: Header, revision: str) -> None:
+    """The file's name and the wanted revision are what its header says. Raises FileError."""
+    fix = f"move {path} away, then pack again"
+    named = _NAME.fullmatch(path.name)
+    inside = (header.layer, header.rank, header.tp)
+    if named and tuple(int(each) for each in named.groups()) != inside:
+        layer, rank, tp = inside
+        raise FileError(f"{path} is another file: inside are layer {layer}, rank {rank} of {tp}", fix)
+    if revision and header.revision != revision:
+        raise FileError(f"{path} is another file: checkpoint revision {header.revision}, wanted {revision}", fix)
+
+
+def _source_of(path: Path, header: Header, folder: Path) -> EngramSource:
+    """The table that `header` was made from, its rows being those that the checkpoint gives this rank."""
+    fix = f"check it with its own checkpoint, or move {path} away and pack again from this one"
+    layout = layout_from_config(read_config(folder))
+    if layout is None or header.layer not in layout.layer_ids:
+        raise FileError(f"{folder} has no Engram layer {header.layer}", fix)
+    bounds = layout.bounds[layout.layer_ids.index(header.layer)]
+    mine = shard_range(bounds, header.rank, header.tp)
+    if bounds != header.bounds or (mine.lo, mine.hi) != (header.row_lo, header.row_hi):
+        rows = f"rows [{header.row_lo}, {header.row_hi}) of {header.total_rows}"
+        raise FileError(f"{path} has {rows}, {folder} wants [{mine.lo}, {mine.hi}) of {bounds[-1]}", fix)
     found = find_engram(folder, header.layer, header.total_rows, header.weight_bytes, header.scale_bytes)
     if fingerprint(found) != header.fingerprint:
-        raise FileError(f"{folder} is not the checkpoint that this file was packed from", "pack it again from this one")
-    weights = os.open(found.weight.path, os.O_RDONLY | os.O_CLOEXEC)
-    scales = os.open(found.scale.path, os.O_RDONLY | os.O_CLOEXEC)
-    bad = []
-    try:
-        for page in (first + step for first, count in ranges for step in range(count)):
-            slots = rows_of_page(header, read_exactly(handle, HEADER_BYTES + page * PAGE_BYTES, PAGE_BYTES))
-            lo = header.row_lo + page * header.rows_per_page
-            count = min(header.rows_per_page, header.row_hi - lo)
-            weight = read_exactly(weights, found.weight.offset + lo * header.weight_bytes, count * header.weight_bytes)
-            scale = read_exactly(scales, found.scale.offset + lo * header.scale_bytes, count * header.scale_bytes)
-            for slot in range(count):
-                expected = (
-                    weight[slot * header.weight_bytes : (slot + 1) * header.weight_bytes]
-                    + scale[slot * header.scale_bytes : (slot + 1) * header.scale_bytes]
-                )
-                if slots[slot].tobytes() != expected:
-                    bad.append(lo + slot)
-    finally:
-        os.close(weights)
-        os.close(scales)
-    return bad
+        raise FileError(f"{folder} is not the checkpoint that {path} was packed from: other contents", fix)
+    return found
+
+
+def _page_ranges(path: Path, header: Header, pages: int | None) -> Iterator[tuple[int, int]]:
+    if pages is None:
+        yield from ((at, min(BLOCK_PAGES, header.pages - at)) for at in range(0, header.pages, BLOCK_PAGES))
+    else:
+        chosen = random.Random(path.name).sample(range(header.pages), min(pages, header.pages))
+        yield from ((page, 1) for page in sorted(chosen))
+
+
+def _compare_rows(
+    path: Path, header: Header, file: DirectFile, found: EngramSource, rows: int | None
+) -> tuple[int, list[int]]:
+    """How many rows were compared with the checkpoint's, and which differ."""
+    most = BLOCK_PAGES * header.rows_per_page
+    if rows is None:
+        ranges = [(lo, min(lo + most, header.row_hi)) for lo in range(header.row_lo, header.row_hi, most)]
+    else:
+        chosen = random.Random(f"rows of {path.name}").sample(
+            range(header.row_lo, header.row_hi), min(rows, header.rows)
+        )
+        ranges = [(row, row + 1) for row in sorted(chosen)]
+        most = 1
+    bad: list[int] = []
+    with ExitStack() as stack:
+        parts = [
+            (
+                stack.enter_context(closing(DirectFile(each.path))),
+                each,
+                aligned_bytes(span_bytes(most * each.row_bytes)),
+            )
+            for each in (found.weight, found.scale)
+        ]
+        packed = aligned_bytes(span_bytes((most // header.rows_per_page + 1) * PAGE_BYTES))
+        for lo, hi in ranges:
+            mine = _packed_rows(header, file, packed, lo, hi)
+            theirs = []
+            for opened, tensor, buffer in parts:
+                offset, count = tensor.offset + lo * tensor.row_bytes, (hi - lo) * tensor.row_bytes
+                theirs.append(opened.read(buffer, offset, count).reshape(hi - lo, tensor.row_bytes))
+                opened.drop(offset, count)
+            bad += [lo + int(at) for at in (mine != np.hstack(theirs)).any(axis=1).nonzero()[0]]
+    return sum(hi - lo for lo, hi in ranges), bad
+
+
+def _packed_rows(header: Header, file: DirectFile, buffer: np.ndarray, lo: int, hi: int) -> np.ndarray:
+    """uint8 [hi - lo, row bytes]: rows [lo, hi) as the file has them."""
+    first, last = (lo - header.row_lo) // header.rows_per_page, (hi - 1 - header.row_lo) // header.rows_per_page
+    place, count = HEADER_BYTES + first * PAGE_BYTES, (last + 1 - first) * PAGE_BYTES
+    data = file.read(buffer, place, count)
+    file.drop(place, count)
+    slots = data.reshape(-1, PAGE_BYTES)[:, : header.number_offset].reshape(-1, header.row_bytes)
+    start = lo - header.row_lo - first * header.rows_per_page
+    return slots[start : start + hi - lo]

@@ -29,6 +29,7 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
+from itertools import pairwise
 
 from spark_overlay.crc32c import crc32c
 
@@ -155,12 +156,20 @@ def parse_header(data: bytes, name: str) -> Header:
     row_lo, row_hi, total_rows, pages, column_lo, column_hi, columns, flags, revision, fingerprint, count, _ = place
     if version != VERSION or header_bytes != HEADER_BYTES or page_bytes != PAGE_BYTES or not 2 <= count <= MAX_BOUNDS:
         raise FileError(f"{name} has layout version {version}, this program reads version {VERSION}", remove)
+    if not 0 < weight_bytes + scale_bytes <= PAGE_BYTES - PAGE_TAIL_BYTES:
+        raise FileError(f"{name}: the header contradicts itself", remove)
     header = Header(
         layer=layer, rank=rank, tp=tp, weight_bytes=weight_bytes, scale_bytes=scale_bytes,
         row_lo=row_lo, row_hi=row_hi, total_rows=total_rows, column_lo=column_lo, column_hi=column_hi,
         by_columns=bool(flags & 1), revision=revision.rstrip(b"\0").decode("ascii", "replace"), fingerprint=fingerprint,
         bounds=struct.unpack_from(f"<{count}Q", data, _FIXED.size),
     )  # fmt: skip
-    if (row_bytes, rows_per_page, pages, columns) != (header.row_bytes, header.rows_per_page, header.pages, count - 1):
+    bounds, meant = header.bounds, (header.row_bytes, header.rows_per_page, header.pages, len(header.bounds) - 1)
+    sound = (row_bytes, rows_per_page, pages, columns) == meant and rank < tp and row_lo < row_hi <= total_rows
+    sound = sound and bounds[0] == 0 and bounds[-1] == total_rows and all(a < b for a, b in pairwise(bounds))
+    sound = sound and column_lo < column_hi <= columns
+    if sound and header.by_columns:
+        sound = (bounds[column_lo], bounds[column_hi]) == (row_lo, row_hi)
+    if not sound:
         raise FileError(f"{name}: the header contradicts itself", remove)
     return header

@@ -85,13 +85,18 @@ def _is_prime(number: int) -> bool:
     return True
 
 
+def engram_fields(config: Mapping[str, Any]) -> dict[str, Any]:
+    """A parsed config.json with the fields of its `text_config` at the top, where the engine has them."""
+    text = config.get("text_config")
+    return {**(text if isinstance(text, Mapping) else {}), **config}
+
+
 def layout_from_config(config: Mapping[str, Any]) -> EngramLayout | None:
     """The layout from a parsed config.json (fields at its top or under `text_config`); None without an Engram layer.
 
     Raises LayoutError when the prime sums differ from `engram_num_embeddings`.
     """
-    text = config.get("text_config")
-    fields: dict[str, Any] = {**(text if isinstance(text, Mapping) else {}), **config}
+    fields = engram_fields(config)
     layer_ids = tuple(int(layer) for layer in fields.get("engram_layer_ids") or ())
     if not layer_ids:
         return None

@@ -2,37 +2,31 @@
 
 Pages are written in order into `NAME.partial`, made durable every 256 MiB, and the file is renamed when complete. How
 far an interrupted packing came is read from the partial file itself: its length, less whatever of the last 512 MiB does
-not verify. The page cache is dropped behind reads and writes: on a Spark it is the GPU's memory. Blocks of 8 MiB, at
-most six in flight: under 300 MB.
+not verify. Only the holder of the partial file's lock writes, and a file under the final name is never written to.
 """
 
 from __future__ import annotations
 
 import fcntl
 import os
-import time
-from collections import deque
-from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
+import numpy as np
+
+from spark_overlay.direct_file import DirectFile, aligned_bytes
+from spark_overlay.engram_copy import SYNC_BYTES, Report, copy_rows
 from spark_overlay.engram_file import HEADER_BYTES, PAGE_BYTES, FileError, Header, file_name, parse_header
 from spark_overlay.engram_layout import EngramLayout, shard_range
-from spark_overlay.engram_pages import build_pages, good_pages
+from spark_overlay.page_maker import page_maker
 from spark_overlay.safetensors_source import EngramSource, find_engram, fingerprint, read_exactly
 
-BLOCK_PAGES = 2048
-SYNC_BYTES = 256 * 1024 * 1024
-RECHECK_PAGES = 2 * SYNC_BYTES // PAGE_BYTES
+RECHECK_BYTES = 2 * SYNC_BYTES
+RECHECK_PART_PAGES = 2048
 SAMPLE_PAGES = 64
 SPACE_RESERVE_BYTES = 256 * 1024 * 1024
-PROGRESS_SECONDS = 1.0
-WORKERS = max(1, min(4, os.cpu_count() or 1))
-
-Report = Callable[[dict[str, Any]], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +78,7 @@ def is_done(job: Job) -> bool:
         last = job.header.pages - 1
         for page in sorted({last * step // SAMPLE_PAGES for step in range(SAMPLE_PAGES + 1)}):
             data = read_exactly(handle, HEADER_BYTES + page * PAGE_BYTES, PAGE_BYTES)
-            if not good_pages(job.header, page, data)[0]:
+            if not page_maker().verify(job.header, page, data)[0]:
                 raise FileError(f"{job.path}: page {page} does not verify (checksum or page number)", fix)
         os.posix_fadvise(handle, 0, 0, os.POSIX_FADV_DONTNEED)
         return True
@@ -97,9 +91,16 @@ def space(jobs: list[Job], out: Path) -> tuple[int, int]:
     room = os.statvfs(out)
     needed = SPACE_RESERVE_BYTES
     for job in jobs:
-        present = job.partial.stat().st_size if job.partial.exists() else 0
-        needed += max(0, job.header.file_bytes - present)
+        needed += max(0, job.header.file_bytes - _bytes_on_disk(job.partial))
     return needed, room.f_bavail * room.f_frsize
+
+
+def _bytes_on_disk(path: Path) -> int:
+    try:
+        found = path.stat()
+    except FileNotFoundError:
+        return 0
+    return min(found.st_size, 512 * found.st_blocks)
 
 
 def check_space(jobs: list[Job], out: Path) -> None:
@@ -114,124 +115,92 @@ def check_space(jobs: list[Job], out: Path) -> None:
         )
 
 
-def pages_kept(job: Job, handle: int) -> int:
-    """How many leading pages of the open partial file are good; 0 when it belongs to another checkpoint, rank or
-    layout.
-    """
-    try:
-        found = parse_header(os.pread(handle, HEADER_BYTES, 0), str(job.partial))
-    except FileError:
-        return 0
-    if job.header.difference(found):
-        return 0
-    written = min((os.fstat(handle).st_size - HEADER_BYTES) // PAGE_BYTES, job.header.pages)
-    page = max(0, written - RECHECK_PAGES)
-    while page < written:
-        count = min(BLOCK_PAGES, written - page)
-        data = read_exactly(handle, HEADER_BYTES + page * PAGE_BYTES, count * PAGE_BYTES)
-        good = good_pages(job.header, page, data)
-        if not good.all():
-            return page + int(good.argmin())
-        page += count
-    return page
-
-
-@contextmanager
-def _partial_file(job: Job) -> Iterator[int]:
-    handle = os.open(job.partial, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-    try:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise FileError(f"{job.partial} is being written by another packer", "wait for it, or stop it") from None
-        yield handle
-    finally:
-        os.close(handle)
-
-
 def pack(job: Job, report: Report) -> None:
     """Makes `job.path`. Resumes, reports progress about once a second, ends with the durable, renamed file.
 
-    Raises FileError (another packer at work) or OSError (a read or write that failed); the partial file then stays.
+    Raises FileError (another packer at work, another file in place, a full disk) or OSError; the partial file stays.
     """
-    header = job.header
-    with _partial_file(job) as handle:
-        kept = pages_kept(job, handle)
-        if kept == 0:
-            os.ftruncate(handle, 0)
-            _write(handle, 0, header.packed())
-        else:
-            os.ftruncate(handle, HEADER_BYTES + kept * PAGE_BYTES)
-        _copy(job, handle, kept, report)
-        os.fsync(handle)
-        os.posix_fadvise(handle, 0, 0, os.POSIX_FADV_DONTNEED)
+    with _partial_file(job) as file:
+        if is_done(job):  # by another packer, between our look and our lock
+            job.partial.unlink(missing_ok=True)
+            return
+        kept, reason = pages_kept(job, file)
+        if reason:
+            report({"event": "note", "state": "warn", "text": f"{job.partial} is written anew: {reason}"})
+        _cut(file, HEADER_BYTES + kept * PAGE_BYTES if kept else 0)
+        if not kept:
+            file.write(_header_block(job.header), 0)
+        copy_rows(job.source, job.header, file, kept, report)
+        file.sync()
         job.partial.rename(job.path)
-        folder = os.open(job.path.parent, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+        _sync_folder(job.path.parent)
 
 
-def _write(handle: int, offset: int, data: Any) -> None:
-    view = memoryview(data).cast("B")
-    while view:
-        written = os.pwrite(handle, view, offset)
-        offset += written
-        view = view[written:]
-
-
-def _copy(job: Job, handle: int, kept: int, report: Report) -> None:
-    header = job.header
-    started, first = time.monotonic(), kept
-    said = started
-    synced = done = kept
-    weights = os.open(job.source.weight.path, os.O_RDONLY | os.O_CLOEXEC)
-    scales = os.open(job.source.scale.path, os.O_RDONLY | os.O_CLOEXEC)
-
-    def block(page: int) -> Any:
-        lo = header.row_lo + page * header.rows_per_page
-        hi = min(header.row_hi, lo + BLOCK_PAGES * header.rows_per_page)
-        parts = []
-        for opened, place in ((weights, job.source.weight), (scales, job.source.scale)):
-            offset, length = place.offset + lo * place.row_bytes, (hi - lo) * place.row_bytes
-            parts.append(read_exactly(opened, offset, length))
-            os.posix_fadvise(opened, offset, length, os.POSIX_FADV_DONTNEED)
-        return build_pages(header, page, parts[0], parts[1])
-
-    def say() -> None:
-        seconds = max(time.monotonic() - started, 1e-6)
-        report({
-            "event": "progress", "layer": header.layer,
-            "done_bytes": HEADER_BYTES + done * PAGE_BYTES, "total_bytes": header.file_bytes,
-            "rate_bytes_per_second": round((done - first) * PAGE_BYTES / seconds),
-        })  # fmt: skip
-
-    pool = ThreadPoolExecutor(WORKERS, thread_name_prefix="pack")
+def pages_kept(job: Job, file: DirectFile) -> tuple[int, str]:
+    """How many leading pages of the open partial file are good, and why none, where there is something else in it."""
+    size = os.fstat(file.handle).st_size
+    if size < HEADER_BYTES:
+        return 0, ""
+    file.drop()  # what is verified is the disk's, not the memory's
+    buffer = aligned_bytes(RECHECK_PART_PAGES * PAGE_BYTES + PAGE_BYTES)
     try:
-        say()
-        waiting: deque[Future[Any]] = deque()
-        pages = iter(range(kept, header.pages, BLOCK_PAGES))
-        for page in pages:
-            waiting.append(pool.submit(block, page))
-            if len(waiting) > WORKERS + 1:
-                break
-        while waiting:
-            data = waiting.popleft().result()
-            page = next(pages, None)  # type: ignore[assignment]
-            if page is not None:
-                waiting.append(pool.submit(block, page))
-            _write(handle, HEADER_BYTES + done * PAGE_BYTES, data)
-            done += len(data)
-            if (done - synced) * PAGE_BYTES >= SYNC_BYTES:
-                os.fdatasync(handle)
-                os.posix_fadvise(handle, 0, HEADER_BYTES + done * PAGE_BYTES, os.POSIX_FADV_DONTNEED)
-                synced = done
-            if time.monotonic() - said >= PROGRESS_SECONDS:
-                said = time.monotonic()
-                say()
-        say()
+        found = parse_header(file.read(buffer, 0, HEADER_BYTES).tobytes(), "it")
+    except FileError as error:
+        return 0, error.what
+    if difference := job.header.difference(found):
+        return 0, f"it is another file's beginning: {difference}"
+    written = min((size - HEADER_BYTES) // PAGE_BYTES, job.header.pages)
+    page = max(0, written - RECHECK_BYTES // PAGE_BYTES)
+    while page < written:
+        count = min(RECHECK_PART_PAGES, written - page)
+        data = file.read(buffer, HEADER_BYTES + page * PAGE_BYTES, count * PAGE_BYTES)
+        good = page_maker().verify(job.header, page, data)
+        if not good.all():
+            return page + int(good.argmin()), ""
+        page += count
+    return page, ""
+
+
+@contextmanager
+def _partial_file(job: Job) -> Iterator[DirectFile]:
+    """The partial file, locked, and still the one under that name: a finished packer may have renamed it meanwhile."""
+    while True:
+        file = DirectFile(job.partial, write=True)
+        try:
+            try:
+                fcntl.flock(file.handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise FileError(
+                    f"{job.partial} is being written by another packer", "wait for it, or stop it"
+                ) from None
+            if _is_still(job.partial, file):
+                yield file
+                return
+        finally:
+            file.close()
+
+
+def _is_still(path: Path, file: DirectFile) -> bool:
+    try:
+        return os.path.samestat(path.stat(), os.fstat(file.handle))
+    except FileNotFoundError:
+        return False
+
+
+def _cut(file: DirectFile, size: int) -> None:
+    if os.fstat(file.handle).st_size != size:
+        os.ftruncate(file.handle, size)
+
+
+def _header_block(header: Header) -> np.ndarray:
+    block = aligned_bytes(HEADER_BYTES)
+    block[:] = np.frombuffer(header.packed(), np.uint8)
+    return block
+
+
+def _sync_folder(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(handle)
     finally:
-        pool.shutdown(wait=True, cancel_futures=True)
-        os.close(weights)
-        os.close(scales)
+        os.close(handle)

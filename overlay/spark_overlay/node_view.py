@@ -36,13 +36,16 @@ def checkpoint_view(folder: Path) -> dict[str, Any]:
 
 def engram_view(folder: Path, out: Path, rank: int, tp: int, revision: str) -> dict[str, Any]:
     """This rank's files as the packer would make them, each with what is there of it."""
-    from spark_overlay import engram_pack
+    from spark_overlay import engine_ranges, engram_pack
     from spark_overlay.engram_file import FileError
     from spark_overlay.engram_layout import LayoutError, layout_from_config
     from spark_overlay.safetensors_source import read_config
 
     try:
-        layout = layout_from_config(read_config(folder))
+        config = read_config(folder)
+        layout = layout_from_config(config)
+        if layout is not None:
+            engine_ranges.agree(config, layout, tp)
         jobs = [] if layout is None else engram_pack.plan(folder, out, layout, rank, tp, revision)
     except (FileError, LayoutError, OSError, ValueError) as error:
         return {"files": [], "error": str(error)}

@@ -169,7 +169,7 @@ def load(path: Path | None = None) -> ctypes.CDLL:
         library = ctypes.CDLL(str(where))
     except OSError as error:
         raise RowStoreError(Status.BAD_CALL, f"the row store's library cannot be loaded: {error}") from error
-    pointer, text, size = ctypes.c_void_p, ctypes.c_char_p, ctypes.c_size_t
+    pointer, text, size, u32, u64 = ctypes.c_void_p, ctypes.c_char_p, ctypes.c_size_t, ctypes.c_uint32, ctypes.c_uint64
     for name, result, arguments in (
         ("rs_open", ctypes.c_int, (text, pointer, pointer, pointer, text, size)),
         ("rs_lookup", ctypes.c_int, (pointer, pointer, ctypes.c_uint64, pointer, text, size)),
@@ -180,6 +180,8 @@ def load(path: Path | None = None) -> ctypes.CDLL:
         ("rs_probe_io_uring", ctypes.c_int, ()),
         ("rs_crc32c", ctypes.c_uint32, (text, size)),
         ("rs_crc32c_portable", ctypes.c_uint32, (text, size)),
+        ("rs_build_pages", ctypes.c_int, (pointer, pointer, u64, u32, u32, u64, pointer)),
+        ("rs_verify_pages", u64, (pointer, u64, u32, u32, u64, pointer)),
     ):
         function = getattr(library, name)
         function.restype, function.argtypes = result, arguments

@@ -223,6 +223,9 @@ def read_line(node: str, line: str, told: _Told) -> Event | None:
             told.error = told.folders.as_on_node(str(plain.get("what") or ""))
             told.fix = told.folders.as_on_node(str(plain.get("fix") or ""))
             return None
+        case "note":
+            state = State.WARN if plain.get("state") == "warn" else State.INFO
+            return Note(STEP, node, told.folders.as_on_node(str(plain.get("text") or "")), state)
         case "done" | "skipped" as how:
             return Note(STEP, node, told.folders.as_on_node(f"{plain.get('file') or plain.get('reason')}: {how}"))
     return LogLine(STEP, node, line)

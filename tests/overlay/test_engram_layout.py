@@ -13,6 +13,7 @@ from spark_overlay.engram_layout import LayoutError, layout_from_config, shard_r
 
 from tests.engine.engine_env import engine_dir, engine_python, library_path
 from tests.overlay.checkpoints import engram_config
+from tests.overlay.conftest import OVERLAY
 
 REAL = {
     "text_config": {
@@ -94,15 +95,21 @@ def test_the_engine_draws_the_same_columns_and_shards() -> None:
         "    for i in range(len(layout.layer_ids)):\n"
         "        b=layout.column_bounds(i)\n"
         "        out.append([list(b),[[list(shard_range(b[-1],b,r,tp)) for r in range(tp)] for tp in (1,2,3,4,5,8)]])\n"
-        "print('RESULT'+json.dumps(out))\n"
+        "sys.path.insert(0,sys.argv[2])\n"
+        "from spark_overlay import engine_ranges, engram_layout\n"
+        "ours=[engram_layout.layout_from_config(fields) for fields in json.loads(sys.argv[1])]\n"
+        "said={engine_ranges.agree(fields,layout,tp) for fields,layout in zip(json.loads(sys.argv[1]),ours) "
+        "for tp in (1,2,3,4,5,8)}\n"
+        "print('RESULT'+json.dumps([out,sorted(said)]))\n"
     )
     environment = os.environ | {"SGLANG_USE_CPU_ENGINE": "1", "LD_LIBRARY_PATH": library_path(engine_dir())}
     done = subprocess.run(
-        [str(engine_python()), "-c", script, json.dumps(configs)],
+        [str(engine_python()), "-B", "-c", script, json.dumps(configs), str(OVERLAY)],
         capture_output=True, text=True, timeout=240, env=environment,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-2000:]
-    theirs = json.loads(done.stdout.split("RESULT")[1])
+    theirs, said = json.loads(done.stdout.split("RESULT")[1])
+    assert said == ["row ranges by sglang 0.5.23's own shard_range"], "taken out of the file they are the same"
     ours = []
     for fields in configs:
         layout = layout_from_config(fields)

@@ -1,37 +1,33 @@
-"""The packer as its user meets it: a process, JSON lines, files; killed, resumed, damaged, refused."""
+"""The packer as its user meets it: a process, JSON lines, files; every row once, nothing foreign overwritten."""
 
 from __future__ import annotations
 
-import json
 import os
-import signal
+import re
 import struct
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from spark_overlay import engram_pack
-from spark_overlay.engram_file import FileError, parse_header
-from spark_overlay.engram_layout import shard_range
+from spark_overlay.engram_file import FileError
+from spark_overlay.row_store import Options, RowStore, load
 
 from tests.overlay.checkpoints import write_checkpoint
-from tests.overlay.conftest import OVERLAY
-
-COMMAND = [sys.executable, "-m", "spark_overlay.engram"]
-ENVIRONMENT = os.environ | {"PYTHONPATH": str(OVERLAY), "PYTHONDONTWRITEBYTECODE": "1"}
-
-
-def pack_argv(source: Path, out: Path, rank: int = 1, tp: int = 3, revision: str = "1bae0e1") -> list[str]:
-    options = ["--source", str(source), "--out", str(out), "--rank", str(rank), "--tp", str(tp), "--revision", revision]
-    return [*COMMAND, "pack", *options]
-
-
-def run(argv: list[str]) -> tuple[int, list[dict[str, Any]]]:
-    done = subprocess.run(argv, capture_output=True, text=True, env=ENVIRONMENT, timeout=120)
-    assert "Traceback" not in done.stderr, done.stderr
-    return done.returncode, [json.loads(line) for line in done.stdout.splitlines()]
+from tests.overlay.packing import (
+    COMMAND,
+    ENVIRONMENT,
+    REVISION,
+    jobs,
+    pack_argv,
+    pack_here,
+    rows_of,
+    run,
+    run_all,
+    table_of,
+)  # fmt: skip
+from tests.overlay.row_store_library import built
 
 
 @pytest.fixture(scope="module")
@@ -42,161 +38,146 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """About 190 MB a layer, so that a packer can be killed in the middle of it."""
-    folder = tmp_path_factory.mktemp("large")
-    write_checkpoint(folder, vocab=30011, layers=(1,))
+def wide(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two tables of some 146,000 rows each."""
+    folder = tmp_path_factory.mktemp("wide")
+    write_checkpoint(folder, vocab=6007)
     return folder
 
 
-@pytest.mark.parametrize("tp", [1, 3, 4, 5])
-def test_every_row_of_the_table_lies_in_exactly_one_rank_and_reads_back(small: Path, tmp_path: Path, tp: int) -> None:
-    for rank in range(tp):
-        status, events = run(pack_argv(small, tmp_path, rank, tp))
-        assert status == 0 and [event["event"] for event in events if event["event"] != "progress"] == ["done", "done"]
-    layout = write_checkpoint(tmp_path / "again")
-    for number, (layer, bounds) in enumerate(zip(layout.layer_ids, layout.bounds, strict=True)):
-        data = (small / f"model-{number + 1:05d}-of-00002.safetensors").read_bytes()
-        start = 8 + struct.unpack("<Q", data[:8])[0]
-        rows = 0
+@pytest.mark.parametrize("tp", [1, 3, 4])
+def test_the_union_over_the_ranks_is_the_table_in_the_files_and_through_the_row_store(
+    wide: Path, tmp_path: Path, tp: int
+) -> None:
+    made = [pack_here(wide, tmp_path, rank, tp) for rank in range(tp)]
+    library = load(built().library)
+    for number in range(2):
+        table = table_of(wide / f"model-{number + 1:05d}-of-00002.safetensors")
+        ids = np.random.default_rng(tp).permutation(len(table))
+        union, looked_up = np.zeros_like(table), np.zeros((len(ids), 264), dtype=np.uint8)
+        at = 0
         for rank in range(tp):
-            packed = (tmp_path / f"engram-l{layer}-r{rank}of{tp}.bin").read_bytes()
-            header = parse_header(packed[:4096], "file")
-            part = shard_range(bounds, rank, tp)
-            assert (header.row_lo, header.row_hi, len(packed)) == (part.lo, part.hi, header.file_bytes)
-            for row in range(part.lo, part.hi):
-                page, slot = divmod(row - part.lo, 15)
-                at = 4096 * (1 + page) + 264 * slot
-                weight = data[start + 256 * row :][:256]
-                scale = data[start + 256 * bounds[-1] + 8 * row :][:8]
-                assert packed[at : at + 264] == weight + scale
-                rows += 1
-        assert rows == bounds[-1]
+            found = rows_of(made[rank][number])
+            assert found.lo == at, "ranks follow each other"
+            union[found.lo : found.hi], at = found.rows, found.hi
+            header = jobs(wide, tmp_path, rank, tp)[number].header
+            out = np.empty_like(looked_up)
+            with RowStore(made[rank][number], expected=header, options=Options(quiet=True), library=library) as store:
+                store.lookup(ids, out)
+            assert not (out.any(axis=1) & looked_up.any(axis=1)).any(), "a row has one owner"
+            looked_up |= out
+        assert at == len(table) > 140_000
+        assert np.array_equal(union, table)
+        assert np.array_equal(looked_up, table[ids])
+
+
+def test_a_column_count_that_does_not_divide_is_packed_by_equal_rows(small: Path, tmp_path: Path) -> None:
+    table = table_of(small / "model-00001-of-00002.safetensors")
+    found = [rows_of(pack_here(small, tmp_path, rank, 5)[0]) for rank in range(5)]
+    assert np.array_equal(np.vstack([each.rows for each in found]), table)
+
+
+@pytest.mark.parametrize("library", ["row store", "none"])
+def test_the_command_makes_both_files_and_says_by_what(small: Path, tmp_path: Path, library: str) -> None:
+    place = str(built().library) if library == "row store" else "/nonexistent/librow_store.so"
+    status, events = run_all(pack_argv(small, tmp_path), ENVIRONMENT | {"SPARK_ROW_STORE": place})
+    assert status == 0
+    assert [event["event"] for event in events if event["event"] not in ("note", "progress")] == ["done", "done"]
+    said = [event["text"] for event in events if event["event"] == "note"]
+    assert said[0] == "row ranges by this program's own derivation: no sglang in this Python"
+    assert said[1].startswith("pages by " + ("the row store's library" if library == "row store" else "numpy, slower"))
+    made = pack_here(small, tmp_path / "here")
+    assert [path.read_bytes() for path in made] == [(tmp_path / path.name).read_bytes() for path in made]
 
 
 def test_a_second_run_skips_and_changes_nothing(small: Path, tmp_path: Path) -> None:
-    run(pack_argv(small, tmp_path))
+    pack_here(small, tmp_path)
     before = {path: path.stat().st_mtime_ns for path in tmp_path.iterdir()}
     status, events = run(pack_argv(small, tmp_path))
     assert (status, [event["event"] for event in events]) == (0, ["skipped", "skipped"])
     assert {path: path.stat().st_mtime_ns for path in tmp_path.iterdir()} == before
 
 
-def test_killed_in_the_middle_it_goes_on_where_it_was(large: Path, tmp_path: Path) -> None:
-    argv = pack_argv(large, tmp_path, 0, 1)
-    with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True, env=ENVIRONMENT) as first:
-        partial = tmp_path / "engram-l1-r0of1.bin.partial"
-        assert first.stdout is not None
-        first.stdout.readline()
-        while not partial.exists() or partial.stat().st_size < 24 << 20:
-            assert first.poll() is None, "the packer ended before it could be killed"
-        os.kill(first.pid, signal.SIGKILL)
-    assert not partial.with_suffix("").exists()
-    kept = partial.stat().st_size
-    status, events = run(argv)
-    assert status == 0
-    resumed = next(event for event in events if event["event"] == "progress")
-    assert kept - 4096 <= resumed["done_bytes"] <= kept, "whole pages that were written are not written again"
-    status, events = run([*COMMAND, "check", str(partial.with_suffix("")), "--source", str(large), "--sample", "300"])
-    assert status == 0 and events[0]["bad_pages"] == events[0]["bad_rows"] == 0
-    assert run([*COMMAND, "check", str(partial.with_suffix(""))])[0] == 0
-
-
-def test_damage_at_the_end_of_a_partial_file_is_written_anew(small: Path, tmp_path: Path) -> None:
-    run(pack_argv(small, tmp_path))
-    good = tmp_path / "engram-l1-r1of3.bin"
-    whole = good.read_bytes()
-    partial = good.with_name(good.name + ".partial")
-    good.unlink()
-    # As after a power loss: the length is there, the last pages are zeros, one page is torn.
-    partial.write_bytes(whole[: 4096 * 20] + bytes(4096 * 7) + whole[:100])
-    status, events = run(pack_argv(small, tmp_path))
-    assert status == 0 and events[1]["event"] == "progress" and events[1]["done_bytes"] == 4096 * 20
-    assert good.read_bytes() == whole
-
-
-def test_a_partial_file_of_another_checkpoint_starts_anew(small: Path, tmp_path: Path) -> None:
-    other = tmp_path / "other"
-    write_checkpoint(other, seed=2)
-    run(pack_argv(other, tmp_path))
-    good = tmp_path / "engram-l1-r1of3.bin"
-    good.rename(good.with_name(good.name + ".partial"))
-    (tmp_path / "engram-l14-r1of3.bin").unlink()
-    assert run(pack_argv(small, tmp_path))[0] == 0
-    assert run([*COMMAND, "check", str(good), "--source", str(small)])[0] == 0
+ENGINE = """
+import torch_of_no_use_here
+from typing import Optional
+_STEP = 1
+def next_prime(start: "torch_of_no_use_here.Tensor", seen):
+    number = start + _STEP
+    while number in seen or any(number % factor == 0 for factor in range(2, int(number**0.5) + 1)):
+        number += _STEP
+    return number
+class EngramLayout:
+    @classmethod
+    def from_config(cls, config) -> Optional[torch_of_no_use_here.Tensor]:
+        found, seen = cls(), set()
+        found.primes = []
+        for _ in config.engram_layer_ids:
+            for _ in range(config.engram_max_ngram_size - 1):
+                number = config.engram_vocab_size - 1
+                for _ in range(config.engram_n_heads):
+                    number = next_prime(number, seen)
+                    seen.add(number)
+                    found.primes.append(number)
+        return found
+    def column_bounds(self, index):
+        mine = self.primes[24 * index : 24 * index + 24]
+        return tuple(sum(mine[:count]) for count in range(25))
+def shard_range(rows, bounds, rank, size):
+    each = 24 // size
+    return bounds[rank * each], bounds[(rank + 1) * each]
+raise RuntimeError("the module itself is never executed")
+"""
 
 
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"revision": "fb2764a"}, "checkpoint revision 1bae0e1, wanted fb2764a"),
-        ({"seed": 2}, "checkpoint contents"),
+        (("", ""), None),
+        (("24 // size", "24 // size - 1"), r"layer 1: .*rank 0 of 3 the rows \[0, .*\), this program derives \[0"),
+        (("vocab_size - 1", "vocab_size"), "layer 1: .*draws other columns: bound 1 is 223, not 211"),
+        (("range(25)", "range(24)"), "layer 1: .*draws other columns: 23, not 24"),
+        (
+            ("return bounds[rank", "assert rows == 1, 'the table is another'; return bounds[rank"),
+            "the table is another",
+        ),
     ],
 )
-def test_a_file_of_another_checkpoint_is_refused_and_kept(
-    small: Path, tmp_path: Path, change: dict[str, Any], said: str
+def test_the_engines_own_ranges_are_asked_and_a_disagreement_ends_the_packing(
+    small: Path, tmp_path: Path, change: tuple[str, str], said: str | None
 ) -> None:
-    run(pack_argv(small, tmp_path))
-    before = (tmp_path / "engram-l1-r1of3.bin").read_bytes()
-    source = small
-    if "seed" in change:
-        source = tmp_path / "other"
-        write_checkpoint(source, seed=change["seed"])
-    status, events = run(pack_argv(source, tmp_path, revision=change.get("revision", "1bae0e1")))
-    assert status == 1 and said in events[-1]["what"] and "moving" in events[-1]["fix"]
-    assert (tmp_path / "engram-l1-r1of3.bin").read_bytes() == before
+    place = tmp_path / "python/sglang/srt/layers/engram.py"
+    place.parent.mkdir(parents=True)
+    (tmp_path / "python/sglang/__init__.py").write_text("raise RuntimeError('not imported')\n")
+    place.write_text(ENGINE.replace(*change) if change[0] else ENGINE)
+    path = f"{ENVIRONMENT['PYTHONPATH']}{os.pathsep}{tmp_path / 'python'}"
+    status, events = run_all(pack_argv(small, tmp_path / "out"), ENVIRONMENT | {"PYTHONPATH": path})
+    if said is None:
+        assert status == 0
+        assert re.fullmatch("row ranges by sglang .*'s own shard_range", events[0]["text"])
+        return
+    assert status == 1
+    assert re.search(said, events[-1]["what"]), events
+    assert not (tmp_path / "out").exists()
 
 
-def test_another_ranks_file_under_this_name_is_refused(small: Path, tmp_path: Path) -> None:
-    run(pack_argv(small, tmp_path, 0))
-    (tmp_path / "engram-l1-r0of3.bin").rename(tmp_path / "engram-l1-r1of3.bin")
-    status, events = run(pack_argv(small, tmp_path, 1))
-    assert status == 1 and "rank 0, wanted 1" in events[-1]["what"]
-
-
-def test_a_file_of_the_old_layout_is_refused_with_the_reason(small: Path, tmp_path: Path) -> None:
-    old = tmp_path / "engram-l1-r1of3.bin"
-    old.write_bytes(struct.pack("<6Q", 0x31344E4531565344, 1, 0, 10, 30, 264).ljust(4096, b"\0") + bytes(2640))
-    status, events = run(pack_argv(small, tmp_path))
-    assert status == 1 and "DSV1EN41" in events[-1]["what"] and "0.5.23" in events[-1]["what"]
-    assert old.stat().st_size == 4096 + 2640
-
-
-def test_a_cut_file_and_a_flipped_bit_are_named(small: Path, tmp_path: Path) -> None:
-    run(pack_argv(small, tmp_path))
-    good = tmp_path / "engram-l14-r1of3.bin"
-    with good.open("r+b") as file:
-        file.seek(4096 * 31 + 700)
-        byte = file.read(1)
-        file.seek(4096 * 31 + 700)
-        file.write(bytes([byte[0] ^ 4]))
-    status, events = run([*COMMAND, "check", str(good)])
-    assert status == 1 and events[-1]["first_bad"] == "page 30" and events[-1]["bad_pages"] == 1
-    os.truncate(good, 5000)
-    status, events = run(pack_argv(small, tmp_path))
-    assert status == 1 and "5000 bytes" in events[-1]["what"]
-
-
-def test_a_page_in_the_wrong_place_does_not_verify(small: Path, tmp_path: Path) -> None:
-    run(pack_argv(small, tmp_path))
-    good = tmp_path / "engram-l14-r1of3.bin"
-    data = bytearray(good.read_bytes())
-    data[4096 * 5 : 4096 * 6] = data[4096 * 6 : 4096 * 7]
-    good.write_bytes(data)
-    assert run([*COMMAND, "check", str(good)])[1][-1]["first_bad"] == "page 4"
+def test_an_engine_without_these_functions_is_stated(small: Path, tmp_path: Path) -> None:
+    place = tmp_path / "python/sglang/srt/layers/engram.py"
+    place.parent.mkdir(parents=True)
+    place.write_text("def something_else(): ...\n")
+    path = f"{ENVIRONMENT['PYTHONPATH']}{os.pathsep}{tmp_path / 'python'}"
+    status, events = run_all(pack_argv(small, tmp_path / "out"), ENVIRONMENT | {"PYTHONPATH": path})
+    assert status == 0
+    assert events[0]["text"].startswith("row ranges by this program's own derivation: sglang ")
+    assert "KeyError: 'EngramLayout'" in events[0]["text"]
 
 
 def test_space_is_checked_before_anything_is_written(small: Path, tmp_path: Path, monkeypatch: Any) -> None:
-    from spark_overlay.engram_layout import layout_from_config
-    from spark_overlay.safetensors_source import read_config
-
-    layout = layout_from_config(read_config(small))
-    assert layout is not None
-    jobs = engram_pack.plan(small, tmp_path, layout, 0, 3, "1bae0e1")
+    wanted = jobs(small, tmp_path, 0, 3)
     full = os.statvfs_result((4096, 4096, 100, 10, 10, 1, 1, 1, 0, 255))
     monkeypatch.setattr(engram_pack.os, "statvfs", lambda _: full)
     with pytest.raises(FileError, match="short"):
-        engram_pack.check_space(jobs, tmp_path)
+        engram_pack.check_space(wanted, tmp_path)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -219,14 +200,13 @@ def test_a_model_without_engram_has_nothing_to_pack(tmp_path: Path) -> None:
     assert (status, events[0]["event"], events[0]["bytes"]) == (0, "skipped", 0)
 
 
-def test_packing_stays_below_300_mb_of_memory(large: Path, tmp_path: Path) -> None:
-    watch = (
-        "import resource,subprocess,sys\n"
-        "subprocess.run(sys.argv[1:],check=True,stdout=subprocess.DEVNULL)\n"
-        "print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)\n"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", watch, *pack_argv(large, tmp_path, 0, 1)],
-        capture_output=True, text=True, env=ENVIRONMENT, timeout=120, check=True,
-    )  # fmt: skip
-    assert int(done.stdout) * 1024 < 300e6
+def test_info_prints_the_header(small: Path, tmp_path: Path) -> None:
+    path = pack_here(small, tmp_path)[1]
+    status, [told] = run([*COMMAND, "info", str(path)])
+    assert status == 0
+    rows = struct.unpack("<2Q", path.read_bytes()[48:64])
+    assert (told["layer"], told["rank"], told["tp"], told["revision"]) == (14, 1, 3, REVISION)
+    assert (told["row_lo"], told["row_hi"]) == rows == tuple(told["column_bounds"][at] for at in (8, 16))
+    assert (told["bytes"], told["complete"], told["by_columns"]) == (path.stat().st_size, True, True)
+    os.truncate(path, 5000)
+    assert run([*COMMAND, "info", str(path)])[1][0]["complete"] is False

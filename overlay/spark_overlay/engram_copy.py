@@ -1,0 +1,123 @@
+"""Rows from a checkpoint to pages of a file: several threads read and build, one writes in order.
+
+Blocks of 8 MiB; six at most are in flight with their buffers: about 100 MiB, whatever the file's size. Reads and writes
+pass by the page cache (direct_file), and what the download left in it of the rows that were read is given back.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from spark_overlay.direct_file import DirectFile, aligned_bytes, span_bytes
+from spark_overlay.engram_file import HEADER_BYTES, PAGE_BYTES, Header
+from spark_overlay.page_maker import page_maker
+from spark_overlay.safetensors_source import EngramSource
+
+BLOCK_PAGES = 2048
+SYNC_BYTES = 256 * 1024 * 1024
+PROGRESS_SECONDS = 1.0
+WORKERS = max(2, min(4, os.cpu_count() or 1))
+
+Report = Callable[[dict[str, Any]], None]
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """The buffers of one block."""
+
+    weights: np.ndarray
+    scales: np.ndarray
+    pages: np.ndarray
+
+
+def copy_rows(source: EngramSource, header: Header, file: DirectFile, kept: int, report: Report) -> None:
+    """Writes the pages from `kept` on to `file`, made durable every 256 MiB but for the last of them. Raises FileError
+    or OSError.
+    """
+    weights, scales = DirectFile(source.weight.path), DirectFile(source.scale.path)
+    pool = ThreadPoolExecutor(WORKERS, thread_name_prefix="pack")
+    try:
+        _Copy(source, header, file, (weights, scales), report).run(pool, kept)
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)
+        for opened, tensor in ((weights, source.weight), (scales, source.scale)):
+            # Once more as a whole: a block's read-ahead may come after its neighbour was given back.
+            opened.drop(tensor.offset + header.row_lo * tensor.row_bytes, header.rows * tensor.row_bytes)
+            opened.close()
+
+
+class _Copy:
+    def __init__(
+        self,
+        source: EngramSource,
+        header: Header,
+        file: DirectFile,
+        opened: tuple[DirectFile, DirectFile],
+        report: Report,
+    ) -> None:
+        self._header, self._file, self._report = header, file, report
+        self._parts = tuple(zip(opened, (source.weight, source.scale), strict=True))
+        self._maker = page_maker()
+
+    def run(self, pool: ThreadPoolExecutor, kept: int) -> None:
+        header = self._header
+        started = said = time.monotonic()
+        synced = done = kept
+        self._say(done, 0)
+        blocks = iter(range(kept, header.pages, BLOCK_PAGES))
+        free = deque(self._place() for _ in range(min(WORKERS + 2, -(-(header.pages - kept) // BLOCK_PAGES))))
+        waiting: deque[tuple[_Place, Future[int]]] = deque()
+        while True:
+            while free and (page := next(blocks, None)) is not None:
+                place = free.popleft()
+                waiting.append((place, pool.submit(self._build, page, place)))
+            if not waiting:
+                break
+            place, built = waiting.popleft()
+            pages = built.result()
+            self._file.write(place.pages[: pages * PAGE_BYTES], HEADER_BYTES + done * PAGE_BYTES)
+            free.append(place)
+            done += pages
+            if (done - synced) * PAGE_BYTES >= SYNC_BYTES:
+                self._file.sync()
+                synced = done
+            if time.monotonic() - said >= PROGRESS_SECONDS:
+                said = time.monotonic()
+                self._say(done, (done - kept) * PAGE_BYTES / (said - started))
+        self._say(done, (done - kept) * PAGE_BYTES / max(time.monotonic() - started, 1e-6))
+
+    def _place(self) -> _Place:
+        rows = BLOCK_PAGES * self._header.rows_per_page
+        return _Place(
+            *(aligned_bytes(span_bytes(rows * tensor.row_bytes)) for _, tensor in self._parts),
+            aligned_bytes(BLOCK_PAGES * PAGE_BYTES),
+        )
+
+    def _build(self, page: int, place: _Place) -> int:
+        """The block that begins with `page`, read and built; how many pages it has."""
+        header = self._header
+        lo = header.row_lo + page * header.rows_per_page
+        hi = min(header.row_hi, lo + BLOCK_PAGES * header.rows_per_page)
+        read = []
+        for buffer, (file, tensor) in zip((place.weights, place.scales), self._parts, strict=True):
+            offset, count = tensor.offset + lo * tensor.row_bytes, (hi - lo) * tensor.row_bytes
+            read.append(file.read(buffer, offset, count))
+            file.drop(offset, count)
+        pages = -(-(hi - lo) // header.rows_per_page)
+        self._maker.build(header, page, read[0], read[1], place.pages[: pages * PAGE_BYTES])
+        return pages
+
+    def _say(self, done: int, rate: float) -> None:
+        self._report({
+            "event": "progress", "layer": self._header.layer,
+            "done_bytes": HEADER_BYTES + done * PAGE_BYTES, "total_bytes": self._header.file_bytes,
+            "rate_bytes_per_second": round(rate),
+        })  # fmt: skip
