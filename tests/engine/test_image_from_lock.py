@@ -30,6 +30,7 @@ from tests.engine import engine_env, pip_settings
 from tests.engine.host_network_engine import HostNetworkEngine
 from tests.engine.lock_image_base import BASE, LEFT_OVER, RECIPE, ensure_base
 from tests.engine.lock_image_cache import LockImageCache
+from tests.testbed import compiler
 from tests.testbed.processes import cgroup_dirs
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(2400)]
@@ -119,6 +120,15 @@ def test_the_exporters_programs_are_in_it_and_no_package_list_stayed(engine: Hos
     assert in_image(engine, "sh", "-c", "command -v rpc.nfsd; ls /var/lib/apt/lists").split() == ["/usr/sbin/rpc.nfsd"]
 
 
+def test_the_row_store_was_compiled_in_it_and_the_compiler_did_not_stay(engine: HostNetworkEngine) -> None:
+    """The base has no g++: it came from the distribution for one layer."""
+    assert in_image(engine, "sh", "-c", "command -v g++ gcc cc ld; ls /opt/spark-overlay/lib").split() == [
+        "librow_store.so"
+    ]
+    loaded = "from spark_overlay.row_store import load; print(load().rs_crc32c(b'123456789', 9))"
+    assert int(in_image(engine, "python3", "-S", "-c", loaded)) == 0xE3069283
+
+
 def test_another_overlay_or_exporter_keeps_the_locks_layer(
     engine: HostNetworkEngine, overlay: Path, tmp_path: Path
 ) -> None:
@@ -131,16 +141,19 @@ def test_another_overlay_or_exporter_keeps_the_locks_layer(
     up_to_lock = len(base) + 2  # the locks, what they install
     other = settings_in(tmp_path, IMAGE="sparktui:other-overlay")
     bare = settings_in(tmp_path, IMAGE="sparktui:no-exporter", NFS_SHARE="0")
+    # Without the exporter's layer the one above it is built again; its compiler is not this test's subject.
+    engine.set_runtime(binds=compiler.binds(), environment=compiler.environment())
     try:
         build(engine, other, edited, tmp_path / "other.log")
         build(engine, bare, edited, tmp_path / "bare.log")
         _, second = inspected(engine, other.image)
         _, third = inspected(engine, bare.image)
     finally:
+        engine.set_runtime(binds=(), environment={})
         for settings in (other, bare):
             engine.run(["docker", "rmi", settings.image])
-    up_to_exporter = up_to_lock + 2
-    assert second[:up_to_exporter] == first[:up_to_exporter] and second[up_to_exporter:] != first[up_to_exporter:]
+    up_to_row_store = up_to_lock + 4  # the exporter's script and programs, the row store's sources and library
+    assert second[:up_to_row_store] == first[:up_to_row_store] and second[up_to_row_store:] != first[up_to_row_store:]
     assert third[:up_to_lock] == first[:up_to_lock]
 
 

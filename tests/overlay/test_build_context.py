@@ -51,8 +51,8 @@ def test_the_context_is_small_and_holds_nothing_generated() -> None:
     assert not [path for path in files if path.suffix in (".pyc", ".so", ".new", ".whl")]
 
 
-def test_the_package_uses_only_the_standard_library_numpy_and_the_engine() -> None:
-    allowed = set(sys.stdlib_module_names) | {"spark_overlay", "numpy", "sglang"}
+def test_the_package_uses_only_the_standard_library_numpy_and_what_the_engine_brings() -> None:
+    allowed = set(sys.stdlib_module_names) | {"spark_overlay", "numpy", "sglang", "torch", "safetensors"}
     for path in sorted((OVERLAY / "spark_overlay").glob("*.py")):
         tree = ast.parse(path.read_text(), feature_version=(3, 11))
         for node in ast.walk(tree):
@@ -77,7 +77,8 @@ def test_the_overlay_is_the_last_layer_and_carries_our_labels() -> None:
     assert f"org.opencontainers.image.version={spark_overlay.__version__} " in text
     assert f"sparktui.engine={spark_overlay.ENGINE_VERSION} " in text
     assert "org.opencontainers.image.licenses=" in text
-    assert text.index("bring_to_lock.py") < text.index("COPY spark_overlay/") < text.index("ARG OVERLAY_HASH")
+    order = ("bring_to_lock.py", "install_nfs.sh", "install_row_store.sh", "COPY spark_overlay/", "ARG OVERLAY_HASH")
+    assert [text.index(each) for each in order] == sorted(text.index(each) for each in order)
     assert "--interval=30s --timeout=30s --start-period=30m --retries=3" in text
     # Docker's classic builder knows neither.
     assert "--mount" not in text and "<<" not in text

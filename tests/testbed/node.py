@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tests.testbed import gpu_stand_in, sysfs
+from tests.testbed import compiler, gpu_stand_in, sysfs
 from tests.testbed.fabric import LAN_NETDEV, Port
 from tests.testbed.meminfo import meminfo_text
 from tests.testbed.processes import cgroup_remove, descendants, only_child, wait_gone
@@ -74,8 +74,8 @@ class SimulatedSpark:
             {
                 "runc": shutil.which("runc") or "/usr/sbin/runc",
                 "drop_capabilities": ["CAP_SYS_RESOURCE"],
-                "binds": list(binds),
-                "environment": {},
+                "binds": [*compiler.binds(), *binds],
+                "environment": compiler.environment(),
             },
         )
         self._write_json(
@@ -310,9 +310,9 @@ Subsystem sftp internal-sftp
         """Bind mounts ({source, target, read_only}) and variables for every later container of the node."""
         state = json.loads((self.folder / "runtime.json").read_text())
         if binds is not None:
-            state["binds"] = list(binds)
+            state["binds"] = [*compiler.binds(), *binds]
         if environment is not None:
-            state["environment"] = dict(environment)
+            state["environment"] = compiler.environment() | dict(environment)
         self._write_json("runtime.json", state)
 
     def set_counter(self, rdma: str, counter: str, value: int) -> None:

@@ -24,6 +24,7 @@ PROGRAMS = {
     "docker-registry": "docker-registry",
     "debootstrap": "debootstrap",
     "busybox": "busybox-static",
+    "g++": "g++",
 }
 SEARCH = f"{os.environ.get('PATH', '')}:/usr/local/sbin:/usr/sbin:/sbin"
 
