@@ -1,4 +1,4 @@
-"""Rows from a checkpoint to pages of a file: several threads read and build, one writes in order.
+"""Rows from a checkpoint to pages of a file: several threads read and build, one writes in order, one syncs behind it.
 
 Blocks of 8 MiB; six at most are in flight with their buffers: about 100 MiB, whatever the file's size. Reads and writes
 pass by the page cache (direct_file), and what the download left in it of the rows that were read is given back.
@@ -22,7 +22,9 @@ from spark_overlay.page_maker import page_maker
 from spark_overlay.safetensors_source import EngramSource
 
 BLOCK_PAGES = 2048
-SYNC_BYTES = 256 * 1024 * 1024
+SYNC_BYTES = 128 * 1024 * 1024
+NOT_DURABLE_BYTES = 3 * SYNC_BYTES
+"""More than that is never written behind what is known to be on the disk."""
 PROGRESS_SECONDS = 1.0
 WORKERS = max(2, min(4, os.cpu_count() or 1))
 
@@ -39,11 +41,9 @@ class _Place:
 
 
 def copy_rows(source: EngramSource, header: Header, file: DirectFile, kept: int, report: Report) -> None:
-    """Writes the pages from `kept` on to `file`, made durable every 256 MiB but for the last of them. Raises FileError
-    or OSError.
-    """
+    """Writes the pages from `kept` on to `file`, durable in the end. Raises FileError or OSError."""
     weights, scales = DirectFile(source.weight.path), DirectFile(source.scale.path)
-    pool = ThreadPoolExecutor(WORKERS, thread_name_prefix="pack")
+    pool = ThreadPoolExecutor(WORKERS + 1, thread_name_prefix="pack")
     try:
         _Copy(source, header, file, (weights, scales), report).run(pool, kept)
     finally:
@@ -52,6 +52,34 @@ def copy_rows(source: EngramSource, header: Header, file: DirectFile, kept: int,
             # Once more as a whole: a block's read-ahead may come after its neighbour was given back.
             opened.drop(tensor.offset + header.row_lo * tensor.row_bytes, header.rows * tensor.row_bytes)
             opened.close()
+
+
+class _Durable:
+    """Syncs a growing file in another thread, so that the drive writes meanwhile."""
+
+    def __init__(self, file: DirectFile, pool: ThreadPoolExecutor, pages: int) -> None:
+        self._file, self._pool = file, pool
+        self._known = self._asked = pages
+        self._under_way: Future[None] | None = None
+
+    def follow(self, written: int) -> None:
+        """`written` pages are in the file. Waits where the disk is too far behind. Raises FileError."""
+        if (written - self._known) * PAGE_BYTES > NOT_DURABLE_BYTES - SYNC_BYTES or (
+            self._under_way is not None and self._under_way.done()
+        ):
+            self._end()
+        if self._under_way is None and (written - self._known) * PAGE_BYTES >= SYNC_BYTES:
+            self._asked = written
+            self._under_way = self._pool.submit(self._file.sync)
+
+    def finish(self) -> None:
+        self._end()
+        self._file.sync()
+
+    def _end(self) -> None:
+        if self._under_way is not None:
+            self._under_way.result()
+            self._known, self._under_way = self._asked, None
 
 
 class _Copy:
@@ -70,7 +98,8 @@ class _Copy:
     def run(self, pool: ThreadPoolExecutor, kept: int) -> None:
         header = self._header
         started = said = time.monotonic()
-        synced = done = kept
+        done = kept
+        durable = _Durable(self._file, pool, kept)
         self._say(done, 0)
         blocks = iter(range(kept, header.pages, BLOCK_PAGES))
         free = deque(self._place() for _ in range(min(WORKERS + 2, -(-(header.pages - kept) // BLOCK_PAGES))))
@@ -86,12 +115,11 @@ class _Copy:
             self._file.write(place.pages[: pages * PAGE_BYTES], HEADER_BYTES + done * PAGE_BYTES)
             free.append(place)
             done += pages
-            if (done - synced) * PAGE_BYTES >= SYNC_BYTES:
-                self._file.sync()
-                synced = done
+            durable.follow(done)
             if time.monotonic() - said >= PROGRESS_SECONDS:
                 said = time.monotonic()
                 self._say(done, (done - kept) * PAGE_BYTES / (said - started))
+        durable.finish()
         self._say(done, (done - kept) * PAGE_BYTES / max(time.monotonic() - started, 1e-6))
 
     def _place(self) -> _Place:

@@ -1,6 +1,6 @@
 """Packing: one layer's rows of one rank from the checkpoint into a version 2 file.
 
-Pages are written in order into `NAME.partial`, made durable every 256 MiB, and the file is renamed when complete. How
+Pages are written in order into `NAME.partial`, made durable every 128 MiB, and the file is renamed when complete. How
 far an interrupted packing came is read from the partial file itself: its length, less whatever of the last 512 MiB does
 not verify. Only the holder of the partial file's lock writes, and a file under the final name is never written to.
 """
@@ -17,13 +17,13 @@ from pathlib import Path
 import numpy as np
 
 from spark_overlay.direct_file import DirectFile, aligned_bytes
-from spark_overlay.engram_copy import SYNC_BYTES, Report, copy_rows
+from spark_overlay.engram_copy import NOT_DURABLE_BYTES, SYNC_BYTES, Report, copy_rows
 from spark_overlay.engram_file import HEADER_BYTES, PAGE_BYTES, FileError, Header, file_name, parse_header
 from spark_overlay.engram_layout import EngramLayout, shard_range
 from spark_overlay.page_maker import page_maker
 from spark_overlay.safetensors_source import EngramSource, find_engram, fingerprint, read_exactly
 
-RECHECK_BYTES = 2 * SYNC_BYTES
+RECHECK_BYTES = NOT_DURABLE_BYTES + SYNC_BYTES
 RECHECK_PART_PAGES = 2048
 SAMPLE_PAGES = 64
 SPACE_RESERVE_BYTES = 256 * 1024 * 1024
@@ -131,7 +131,6 @@ def pack(job: Job, report: Report) -> None:
         if not kept:
             file.write(_header_block(job.header), 0)
         copy_rows(job.source, job.header, file, kept, report)
-        file.sync()
         job.partial.rename(job.path)
         _sync_folder(job.path.parent)
 
@@ -141,7 +140,7 @@ def pages_kept(job: Job, file: DirectFile) -> tuple[int, str]:
     size = os.fstat(file.handle).st_size
     if size < HEADER_BYTES:
         return 0, ""
-    file.drop()  # what is verified is the disk's, not the memory's
+    file.sync()  # what is verified is then the disk's, and all of it counts as durable
     buffer = aligned_bytes(RECHECK_PART_PAGES * PAGE_BYTES + PAGE_BYTES)
     try:
         found = parse_header(file.read(buffer, 0, HEADER_BYTES).tobytes(), "it")
