@@ -9,8 +9,8 @@ trap 'rm -rf -- "$scratch"' EXIT
 picture() { # picture FOLDER/NAME TARGET
     svg=$scratch/in.svg
     cp -- "$shots/test_snapshots_$1.svg" "$svg"
-    size=$(grep -o 'viewBox="0 0 [0-9.]* [0-9.]*"' "$svg" | head -n 1 | sed 's/[^0-9. ]//g' | awk '{printf "%d,%d", $3 + .999, $4 + .999}')
-    chromium --headless --no-sandbox --disable-gpu --hide-scrollbars --window-size="$size" \
+    window=$(grep -o 'viewBox="0 0 [0-9.]* [0-9.]*"' "$svg" | head -n 1 | sed 's/[^0-9. ]//g' | awk '{printf "%d,%d", $3 + .999, $4 + .999}')
+    chromium --headless --no-sandbox --disable-gpu --hide-scrollbars --window-size="$window" \
         --screenshot="$scratch/out.png" "file://$svg" >/dev/null 2>&1
     pngquant --force --quality 60-90 --output "$here/$2.png" "$scratch/out.png"
 }

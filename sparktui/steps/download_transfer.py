@@ -218,7 +218,8 @@ class Transfer:
         elif event.name == "from_zero":
             text = f"{path}: the server cannot resume, so this file begins anew"
         elif event.name == "file":
-            text = f"{path}: whole, {event.fields.get('bytes')} bytes, checked by {event.fields.get('verified')}"
+            size = bytes_text(event.fields.get("bytes"))
+            text = f"{path}: whole, {size}, checked by {event.fields.get('verified')}"
         else:
             text = f"{event.name} {event.fields.get('why', '')}".strip()
         return LogLine(STEP, HEAD, self._mask(text))

@@ -47,6 +47,21 @@ async def opened(app: AppInTest, pilot: Pilot[Any]) -> SettingsScreen:
     return app.screen
 
 
+@pytest.mark.parametrize(
+    ("size", "beside"), [((80, 24), False), ((100, 32), True), ((120, 40), True), ((200, 60), True)]
+)
+async def test_what_a_setting_means_stands_beside_the_list_where_there_is_room(
+    app: AppInTest, size: tuple[int, int], beside: bool
+) -> None:
+    async with app.run_test(size=size) as pilot:
+        screen = await opened(app, pilot)
+        await settled(pilot)
+        listed, side = screen.query_one("#settings-list").region, screen.query_one("#settings-side").region
+    assert (side.x >= listed.right) is beside
+    assert (side.y >= listed.bottom) is not beside
+    assert listed.width >= 55
+
+
 async def mark(app: AppInTest, pilot: Pilot[Any], name: str) -> None:
     """Filter for a setting and mark it."""
     await pilot.press("slash")

@@ -23,12 +23,15 @@ from sparktui.ui.logs.pattern import Pattern, PatternRefused
 from sparktui.ui.logs.whole_line import WholeLine
 from sparktui.ui.messages import Copied
 from sparktui.ui.widgets.log_view import LogView
+from sparktui.ui.wrapping import hanging
 
 if TYPE_CHECKING:
     from sparktui.telemetry.rank_log_stream import LogBatch
 
 SLICE_PAUSE_SECONDS = 1 / 60
 PART_PAUSE_SECONDS = 0.004
+MOST_FIX_ROWS = 3
+"""Of what to do about the first error; the longest that is known has two at 80 columns."""
 
 
 class LogsScreen(FrameScreen):
@@ -181,7 +184,8 @@ class LogsScreen(FrameScreen):
         cause = Content.assemble(
             (f" {self.app.glyphs.failed} {word}: {who}: ", "$error bold"), (first.cause, "$error")
         ).truncate(width, ellipsis=True)
-        return Content.assemble(cause, "\n", ("   next: ", "$quiet"), first.fix).truncate(2 * width)
+        fix = hanging(first.fix, width, first=Content.styled("   next: ", "$quiet"), indent=9)
+        return Content("\n").join([cause, *fix[:MOST_FIX_ROWS]])
 
     def _silent(self) -> Content:
         lines = [

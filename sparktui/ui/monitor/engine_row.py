@@ -38,7 +38,7 @@ def _state(serving: Serving, glyphs: Glyphs) -> list[Piece]:
         pieces.append((f"  {serving.problem}", "$warning" if serving.was_ready else "$quiet"))
     elif serving.models:
         pieces.append((f"  {', '.join(serving.models)}", "$quiet"))
-    if serving.url:
+    if serving.url and serving.url not in serving.problem:
         pieces.append((f"  {serving.url}", "$quiet"))
     return pieces
 
@@ -46,8 +46,9 @@ def _state(serving: Serving, glyphs: Glyphs) -> list[Piece]:
 def engine_rows(serving: Serving, width: int, height: int, glyphs: Glyphs) -> list[Row]:
     """State, then the fields in columns of one width."""
     state = _state(serving, glyphs)
-    while len(state) > 2 and row_width(state) > width and not serving.problem:
-        state.pop()
+    needed = 3 if serving.problem else 2
+    while len(state) > needed and row_width(state) > width:
+        state.pop()  # half an address helps nobody
     rows: list[Row] = [fitted(state, width, glyphs.ellipsis)]
     fields = [
         ((f"{word} ", "$quiet"), (figure, "bold" if word == "decode" else ""))

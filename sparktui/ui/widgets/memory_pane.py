@@ -207,10 +207,10 @@ def _parts_line(node: NodeSample, width: int, glyphs: Glyphs) -> Row:
 
 def _legend(glyphs: Glyphs, width: int) -> Row:
     """The words for the glyphs, the floor's as long as it fits."""
-    for gap, floor in ((" ", True), ("", True), ("", False)):
+    for whole, gap, floor in ((True, " ", True), (False, " ", True), (False, "", True), (False, "", False)):
         pieces: list[Piece] = []
-        for glyph, style, _, short, _ in _parts(MemorySplit(), glyphs):
-            pieces += [(glyph, style), (f"{gap}{short} {gap}", "$quiet")]
+        for glyph, style, word, short, _ in _parts(MemorySplit(), glyphs):
+            pieces += [(glyph, style), (f"{gap}{word if whole else short} {gap}", "$quiet")]
         if floor:
             pieces += [(glyphs.floor, "$warning bold"), (f"{gap}floor", "$quiet")]
         if row_width(pieces) <= width:

@@ -16,10 +16,13 @@ from textual.widgets import Static
 from sparktui.steps.step import Inspection
 from sparktui.telemetry.sample import EndpointState
 from sparktui.ui.messages import Copied
+from sparktui.ui.wrapping import hanging
 
 if TYPE_CHECKING:
     from sparktui.ui.app import SparkApp
 
+CARD_COLUMNS = 72
+"""Inside the card, until its size is known."""
 LOCAL = ("127.0.0.1", "localhost", "::1")
 
 
@@ -81,16 +84,21 @@ class TalkCard(ModalScreen[None]):
             return Content.styled(f"{self.app.glyphs.blocked} nothing answers yet: serve comes first", "$warning")
         return Content.styled("whether it answers is not known yet", "$quiet")
 
+    def on_resize(self) -> None:
+        self.call_after_refresh(self._show_lines)
+
     def _show_lines(self) -> None:
         for number, line in enumerate(self.lines):
+            widget = self.query_one(f"#talk-{number}", Static)
             here = number == self.pointed
-            mark = (f"{self.app.glyphs.pointer} " if here else "  ", "$accent bold")
+            mark = Content.styled(f"{self.app.glyphs.pointer} " if here else "  ", "$accent bold")
             name, separator, value = line.partition(": ")
             if is_command(line) or not separator:
-                content = Content.assemble(mark, line)
+                room = widget.container_size.width or CARD_COLUMNS
+                content = Content("\n").join(hanging(line, room, first=mark, indent=2))
             else:
                 content = Content.assemble(mark, (f"{name}: ", "$quiet"), (value, "bold" if here else ""))
-            self.query_one(f"#talk-{number}", Static).update(content)
+            widget.update(content)
 
     def _below(self) -> Content:
         lines = []
