@@ -2,7 +2,8 @@
 
 Only what `spark_overlay.engine_process` imports exists. Its behaviour is set by STAND_IN (comma-separated words):
 `never-healthy`, `exit-7`, `stubborn` (ignores SIGTERM), `garbage` (answers Chinese), `orphan` (leaves a grandchild),
-`worker` (has a child that outlives it and writes its process id to STATE_PATH/worker).
+`worker` and `daemon` (have a child that outlives them, in their group or as a daemon in a session of its own, and write
+its process id to STATE_PATH/worker).
 """
 
 from __future__ import annotations
@@ -27,6 +28,12 @@ def run_server(arguments):
         worker = subprocess.Popen(["/bin/sleep", "600"])
         with open(os.environ["STATE_PATH"] + "/worker", "w") as file:
             file.write(str(worker.pid))
+    if "daemon" in WORDS:
+        told = os.environ["STATE_PATH"] + "/worker"
+        script = "setsid /bin/sh -c 'echo $$ >%s.new; mv %s.new %s; trap : TERM; while :; do sleep 1; done' &"
+        subprocess.run(["/bin/sh", "-c", script % (told, told, told)])
+        while not os.path.exists(told):
+            time.sleep(0.01)
     class Handler(BaseHTTPRequestHandler):
         def log_message(self, *_): pass
         def reply(self, status, value):
