@@ -18,14 +18,23 @@ ALLOWED_SKIPS = ("disk too small for the engine", "../shared is absent")
 
 SHARED = Path(__file__).resolve().parents[2] / "shared"
 
+SERVERS = {"plain", "plugin", "other"}
+"""Fixtures of tests/engine: servers that are started once for all modules that ask them."""
+
+ONE_BY_ONE = {"spine", "wire"}
+"""Folders whose modules never run side by side: two fleets of ranks on two cores, or accounts made at the same time."""
+
 
 def skip_is_allowed(reason: str) -> bool:
     """`reason` is the text as the test gave it."""
     return os.environ.get("CI", "").lower() != "true" or reason.removeprefix("Skipped: ").startswith(ALLOWED_SKIPS)
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    asking = {item.path for item in items if SERVERS & set(getattr(item, "fixturenames", ()))}
     for item in items:
+        item.add_marker(pytest.mark.xdist_group(_group(item.path, asking)))
         lacking: tuple[str, ...] = ()
         if item.get_closest_marker("testbed") or item.get_closest_marker("engine"):
             lacking = missing()
@@ -55,6 +64,14 @@ def pytest_make_collect_report(
     return report
 
 
+def _group(module: Path, asking: set[Path]) -> str:
+    """What stays in one process with `--dist loadgroup`: a module, at least."""
+    folder = module.parent.name
+    if folder == "engine" and module in asking:
+        return "servers"
+    return folder if folder in ONE_BY_ONE else f"{folder}/{module.stem}"
+
+
 def _reason(report: pytest.TestReport | pytest.CollectReport) -> str:
     return str(report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longrepr).removeprefix("Skipped: ")
 
@@ -69,15 +86,18 @@ def shared_data() -> Path:
 
 @pytest.fixture(scope="session")
 def three_sparks() -> Iterator[Testbed]:
-    """A triangle of three, one for the whole session: leave it as it was found."""
-    with Testbed(3) as testbed:
+    """A triangle of three, one for the whole session: leave it as it was found.
+
+    Without an engine in its containers: each image build would load it to verify the adapters.
+    """
+    with Testbed(3, engine=False) as testbed:
         yield testbed
 
 
 @pytest.fixture(scope="session")
 def four_sparks() -> Iterator[Testbed]:
     """A ring of four, one for the whole session: leave it as it was found."""
-    with Testbed(4) as testbed:
+    with Testbed(4, engine=False) as testbed:
         yield testbed
 
 
