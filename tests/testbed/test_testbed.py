@@ -38,6 +38,11 @@ def traces(slot: int) -> set[str]:
     return found | ({folder} if Path(folder).exists() else set())
 
 
+def free_slot() -> int:
+    """The highest: other test processes take the lowest, also one that was given up a moment ago."""
+    return next(number for number in reversed(slots.SLOTS) if not slots.slot_dir(number).exists())
+
+
 def ssh(testbed: Testbed, host: str, command: str) -> str:
     return testbed.head.run([*SSH, host, command]).stdout.strip()
 
@@ -238,7 +243,7 @@ class TestAsItBreaks:
 
     def test_gone_without_a_trace(self, sparks: Callable[..., Testbed]) -> None:
         started = time.monotonic()
-        testbed = sparks(3)
+        testbed = sparks(3, slot=free_slot())
         print(f"up: {time.monotonic() - started:.1f} s")
         for node in testbed.nodes:
             node.docker("pull", "--quiet", testbed.tiny_image)
@@ -254,13 +259,14 @@ class TestAsItBreaks:
             assert another.head.run(["hostname"]).stdout == "spk1\n", "a second `down` is not somebody else's end"
 
     def test_a_crashed_owner_is_cleared_away_by_the_next_start(self) -> None:
+        slot = free_slot()
         program = (
-            "import time; from tests.testbed import Testbed; t = Testbed(3, registry=False).up();"
+            f"import time; from tests.testbed import Testbed; t = Testbed(3, slot={slot}, registry=False).up();"
             "t.head.write_file('/home/spark/old', ''); print(t.slot, flush=True); time.sleep(600)"
         )
         crashed = subprocess.Popen([sys.executable, "-c", program], cwd=REPOSITORY, stdout=subprocess.PIPE, text=True)
         assert crashed.stdout is not None
-        slot = int(crashed.stdout.readline())
+        assert int(crashed.stdout.readline()) == slot
         crashed.kill()
         crashed.wait()
         crashed.stdout.close()
@@ -271,7 +277,7 @@ class TestAsItBreaks:
         assert traces(slot) == set()
 
     def test_by_hand(self) -> None:
-        slot = next(number for number in reversed(slots.SLOTS) if not slots.slot_dir(number).exists())
+        slot = free_slot()
 
         def tool(*argv: str, status: int = 0) -> str:
             done = subprocess.run(
