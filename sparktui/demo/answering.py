@@ -11,6 +11,8 @@ from typing import Any
 
 _SUM = re.compile(r"(-?\d{1,9})\s*(?:\+|and|plus)\s*(-?\d{1,9})")
 _PIECE = re.compile(r"\s*\S{1,6}")
+_CALL_BEGINS = "calls the function with these arguments and nothing else: "
+"""As many pieces as the tags around a real call."""
 _CANNED = (
     "This is a simulated answer: no model runs here, and no Spark. On real Sparks these words would come from "
     "DeepSeek-V4.1-Flash, spread over three machines that hand each other their part of every token over RoCE. ",
@@ -48,7 +50,7 @@ def answer_to(body: Mapping[str, Any]) -> Answer:
         return _cut(f"The value is {value}.", limit)
     tools = body.get("tools") or []
     if tools and last.get("role") == "user" and isinstance(tools[0].get("function"), dict):
-        return _call(tools[0]["function"], text)
+        return _call(tools[0]["function"], text, limit)
     if pictures:
         return _cut("The picture shows a red circle and a blue square.", limit)
     total = _total(text)
@@ -98,19 +100,22 @@ def _shaped(schema: Mapping[str, Any], total: int | None) -> object:
     return plain.get(kind, "simulated")
 
 
-def _call(function: Mapping[str, Any], text: str) -> Answer:
+def _call(function: Mapping[str, Any], text: str, limit: int) -> Answer:
     wanted = (function.get("parameters") or {}).get("properties") or {}
     arguments = {}
     for name in wanted:
         found = re.search(rf"\b{re.escape(name)}\s+[\"'`]?([\w.-]+)", text)
         arguments[name] = found[1] if found else "simulated"
     told = json.dumps(arguments)
+    pieces = _PIECE.findall(f"{_CALL_BEGINS}{told}")
+    if len(pieces) > limit:
+        return Answer("", tuple(pieces[:limit]), "length")  # a call that is not whole is none
     call = {
         "id": f"call_{secrets.token_hex(8)}",
         "type": "function",
         "function": {"name": function.get("name"), "arguments": told},
     }
-    return Answer("", tuple(_PIECE.findall(told)), "tool_calls", [call])
+    return Answer("", tuple(pieces), "tool_calls", [call])
 
 
 def _cut(text: str, limit: int) -> Answer:

@@ -1,4 +1,6 @@
-"""smoke: does the endpoint answer as it must. Arithmetic, strict JSON, one tool call, one picture."""
+"""smoke: does the endpoint answer as it must. Arithmetic, strict JSON, one tool call, one picture; then what agents'
+clients lean on (smoke_agents.py). The quick smoke at the end of serve is the arithmetic alone.
+"""
 
 from __future__ import annotations
 
@@ -18,6 +20,7 @@ from sparktui.settings import Settings
 from sparktui.shipped import shipped
 from sparktui.steps.chat_curl import chat_curl
 from sparktui.steps.serve_preflight import ENGINES
+from sparktui.steps.smoke_agents import ANTHROPIC, OLD, OLD_FIX, AgentCheck, agent_checks, judge_agent, not_asked
 from sparktui.steps.smoke_checks import (
     NOT_SERVED,
     SmokeCheck,
@@ -36,7 +39,7 @@ TRIES_OF_A_TOOL_CALL = 2
 
 class Smoke:
     name = STEP
-    title = "Ask the endpoint four things"
+    title = "Ask the endpoint nine things"
 
     async def inspect(self, context: Context) -> Inspection:
         if context.settings.skip_smoke and len(context.verbs) > 1:
@@ -64,18 +67,38 @@ async def asked_rows(context: Context, step: str, *, prefix: str = "", quick: bo
         raise StepFailed(missing[1], fix="sparktui serve", node=missing[0])
     async with EngineServer(local_url(settings), api_key=key) as server:
         config = await _config(context)
-        for check in await _checks(quick):
+        checks = await _checks(quick)
+        for check in checks:
             started = time.monotonic()
             verdict = await _ask(server, settings, check, config)
-            seconds = round(time.monotonic() - started, 2)
             fix = "sparktui logs head" if verdict.state is State.FAIL else ""
-            data = {"seconds": seconds}
-            yield Finding(step, prefix + check.id, "head", verdict.state, verdict.what, fix=fix, data=data)
+            yield _row(step, prefix + check.id, verdict, started, fix)
+        for each in () if quick else agent_checks(_tool(checks)):
+            started = time.monotonic()
+            verdict = not_asked(each, settings) or judge_agent(each, await asked_of(server, settings, each), settings)
+            old = OLD in verdict.what
+            fix = "" if verdict.state is not State.FAIL else OLD_FIX if old else "sparktui logs head"
+            yield _row(step, prefix + each.id, verdict, started, fix)
+
+
+def _row(step: str, check: str, verdict: Verdict, started: float, fix: str) -> Finding:
+    data = {"seconds": round(time.monotonic() - started, 2)}
+    return Finding(step, check, "head", verdict.state, verdict.what, fix=fix, data=data)
 
 
 async def shown_checks(settings: Settings, *, quick: bool = False) -> list[Command]:
     """The same checks as curl lines."""
-    return [Command("head", curl(settings, check, await _messages(check)), check.id) for check in await _checks(quick)]
+    checks = await _checks(quick)
+    lines = [Command("head", curl(settings, check, await _messages(check)), check.id) for check in checks]
+    for each in () if quick else agent_checks(_tool(checks)):
+        for ask in each.asks:
+            body = ask.body(settings.served_model)
+            lines.append(Command("head", chat_curl(settings, local_url(settings), body, "-sS", path=ask.path), each.id))
+    return lines
+
+
+def _tool(checks: Sequence[SmokeCheck]) -> SmokeCheck:
+    return next(each for each in checks if each.tool_result is not None)
 
 
 async def _checks(quick: bool) -> tuple[SmokeCheck, ...]:
@@ -124,6 +147,26 @@ async def _ask(
         return Verdict(State.FAIL, error.what)
 
 
+async def asked_of(
+    server: EngineServer, settings: Settings, check: AgentCheck
+) -> list[Mapping[str, Any] | ServerError]:
+    """The answers to a check's requests, refusals among them."""
+    said: list[Mapping[str, Any] | ServerError] = []
+    for ask in check.asks:
+        model, most = settings.served_model, REQUEST_SECONDS
+        try:
+            if ask.path == ANTHROPIC:
+                call = server.anthropic(
+                    model, ask.messages, ask.generation, deadline_seconds=most, thinking=ask.thinking, more=ask.more
+                )
+            else:
+                call = server.chat(model, ask.messages, ask.generation, deadline_seconds=most, more=ask.more)
+            said.append(await call)
+        except ServerError as error:
+            said.append(error)
+    return said
+
+
 async def _conversation(server: EngineServer, settings: Settings, check: SmokeCheck) -> Verdict:
     generation = _generation(check)
     messages = list(await _messages(check))
@@ -144,13 +187,15 @@ async def _conversation(server: EngineServer, settings: Settings, check: SmokeCh
         return Verdict(State.WARN, f"{verdict.what} ({tries} of {TRIES_OF_A_TOOL_CALL} tries)")
     if verdict.state is not State.OK or check.tool_result is None:
         return verdict
+    shy = f"; the model did not call the tool ({tries - 1} of {TRIES_OF_A_TOOL_CALL} tries)" if tries > 1 else ""
     said = answer["choices"][0]["message"]
     messages += [
         {"role": "assistant", "content": said.get("content") or "", "tool_calls": said["tool_calls"]},
         {"role": "tool", "tool_call_id": said["tool_calls"][0]["id"], "content": check.tool_result},
     ]
     after = judge(await turn(), check.then or {})
-    return Verdict(after.state, f"{verdict.what}, then {after.what}")
+    state = State.WARN if shy and after.state is State.OK else after.state
+    return Verdict(state, f"{verdict.what}, then {after.what}{shy}")
 
 
 async def _messages(check: SmokeCheck) -> tuple[Mapping[str, Any], ...]:

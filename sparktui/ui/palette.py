@@ -48,7 +48,7 @@ class SparkCommands(Provider):
         yield "Open logs", "all ranks' logs", lambda: app.run_action("go('logs')")
         yield "Open settings", "with their meaning; nothing is saved before you say so", app.action_settings
         if ready:
-            yield "Smoke test", "four requests to the endpoint", app.action_smoke
+            yield "Smoke test", "nine checks of the endpoint", app.action_smoke
             yield "Talk to it", "URLs, model and a curl line to copy", app.action_talk
             for line in app.session.talk():
                 what, text = copied_of(line)

@@ -26,7 +26,8 @@ def test_four_bare_nodes_to_a_green_smoke(cluster: Spine) -> None:
     assert status == 0, events[-3:]
     assert all(how in ("done", "skipped") for how in journals.outcomes(events).values())
     smoke = {e["check"]: e["state"] for e in events if e["kind"] == "finding" and e["step"] == "smoke"}
-    assert smoke == {"arithmetic": "OK", "json": "OK", "tool": "OK", "picture": "INFO"}
+    assert {name for name, state in smoke.items() if state != "OK"} == {"picture"}, smoke
+    assert smoke["picture"] == "INFO"
     assert sorted(cluster.engines()) == ["spk1", "spk2", "spk3", "spk4"]
     assert cluster.testbed.head.path(f"{cluster.recipe}/state-tp4/runs").is_dir()
     assert not cluster.testbed.head.path(f"{cluster.recipe}/state").exists(), "three Sparks' state is not touched"

@@ -101,7 +101,8 @@ def test_up_killed_while_serving_starts_then_up_again_does_nothing_twice(cluster
         "json": "OK",
         "tool": "OK",
         "picture": "INFO",
-    }
+        **dict.fromkeys(("cut", "reasoning", "loop", "placeholder", "thinking"), "OK"),
+    }, smoke
     assert "NOT SERVED BY THIS MODEL" in smoke["picture"]["what"]
 
 

@@ -20,6 +20,7 @@ from sparktui.steps.serve import Serve
 from sparktui.steps.step import Context
 from tests.memory_engine import MemoryContainer
 from tests.scripted_link import Asked, ScriptedLink
+from tests.steps.test_smoke_agents import GOOD as AGENTS_WELL
 from tests.steps.test_smoke_judge import FIRST_TWO, SHAPES, TOOL_TURNS, ToldServer, answer
 
 KEY = "a-long-secret-key"
@@ -366,7 +367,11 @@ async def test_a_rank_that_is_gone_is_named_and_the_others_stay_when_the_answer_
     ("more", "verbs", "rows"),
     [
         ({}, ("serve",), ["smoke.arithmetic"]),
-        ({"SMOKE_QUICK": "0"}, ("serve",), ["smoke.arithmetic", "smoke.json", "smoke.tool", "smoke.picture"]),
+        (
+            {"SMOKE_QUICK": "0"},
+            ("serve",),
+            [f"smoke.{name}" for name in ("arithmetic", "json", "tool", "picture", *AGENTS_WELL)],
+        ),
         ({"SKIP_SMOKE": "1"}, ("serve",), []),
         ({}, ("serve", "smoke"), []),
     ],
@@ -374,7 +379,7 @@ async def test_a_rank_that_is_gone_is_named_and_the_others_stay_when_the_answer_
 async def test_a_serve_by_itself_ends_with_what_the_smoke_settings_say(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, more: dict[str, str], verbs: tuple[str, ...], rows: list[str]
 ) -> None:
-    asked = ToldServer([*FIRST_TWO, *TOOL_TURNS, SHAPES])
+    asked = ToldServer([*FIRST_TWO, *TOOL_TURNS, SHAPES, *(each for said in AGENTS_WELL.values() for each in said)])
     monkeypatch.setattr(smoke, "EngineServer", asked)
     cluster = Cluster(tmp_path, **{"SKIP_SMOKE": "0"} | more)
     seen, error = await cluster.run(verbs)
@@ -382,7 +387,7 @@ async def test_a_serve_by_itself_ends_with_what_the_smoke_settings_say(
     found = [each for each in seen if isinstance(each, Finding) and each.check.startswith("smoke.")]
     assert [(each.step, each.check, each.state) for each in found] == [("serve", row, State.OK) for row in rows]
     shown = await Serve().plan(Context(cluster.settings, cluster.links, cluster._ask, verbs=verbs))
-    assert [f"smoke.{each.why}" for each in shown if "curl" in each.text] == rows
+    assert list(dict.fromkeys(f"smoke.{each.why}" for each in shown if "curl" in each.text)) == rows
 
 
 async def test_a_wrong_answer_at_the_end_of_a_serve_is_a_failed_row(

@@ -164,6 +164,7 @@ class ToldServer:
     def __init__(self, answers: list[Any]) -> None:
         self.answers: Iterator[Any] = iter(answers)
         self.asked: list[tuple[Generation, list[Any]]] = []
+        self.anthropic_thinking: list[Any] = []
 
     def __call__(self, url: str, *, api_key: str | None = None) -> ToldServer:
         return self
@@ -172,6 +173,10 @@ class ToldServer:
         return self
 
     async def __aexit__(self, *_: object) -> None: ...
+
+    async def anthropic(self, model: str, messages: Any, generation: Generation, *, thinking: Any, **_: Any) -> Any:
+        self.anthropic_thinking.append(thinking)
+        return await self.chat(model, messages, generation)
 
     async def chat(self, model: str, messages: Any, generation: Generation, **_: Any) -> Any:
         self.asked.append((generation, list(messages)))
@@ -207,8 +212,10 @@ def cluster(config: dict[str, Any] | None = None, **more: str) -> Context:
 async def rows(
     monkeypatch: pytest.MonkeyPatch, context: Context, answers: list[Any]
 ) -> tuple[dict[str, Finding], ToldServer]:
+    """Of the first four checks; the others have a file of their own."""
     server = ToldServer(answers)
     monkeypatch.setattr(smoke, "EngineServer", server)
+    monkeypatch.setattr(smoke, "agent_checks", lambda tool: ())
     found = [each async for each in Smoke().run(context) if isinstance(each, Finding)]
     return {each.check: each for each in found}, server
 
@@ -235,11 +242,6 @@ async def test_a_tool_call_not_made_is_a_warning_after_two_tries(monkeypatch: py
     assert found["tool"].state is State.WARN
     assert "2 of 2 tries" in found["tool"].what
     assert len(server.asked) == 4
-
-
-async def test_a_tool_call_made_at_the_second_try_is_right(monkeypatch: pytest.MonkeyPatch) -> None:
-    found, _ = await rows(monkeypatch, cluster({}), [*FIRST_TWO, answer("Let me see."), *TOOL_TURNS])
-    assert found["tool"].state is State.OK
 
 
 async def test_a_broken_tool_call_fails_at_once_and_says_where_to_look(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -281,8 +283,8 @@ async def test_a_rank_that_is_gone_is_named_before_anything_is_asked(monkeypatch
 
 
 async def test_the_curl_lines_read_the_key_from_its_file() -> None:
-    commands = await Smoke().plan(cluster())
     ours = checks()
+    commands = (await Smoke().plan(cluster()))[: len(ours)]
     assert [each.why for each in commands] == list(ours)
     for each in commands:
         assert KEY not in each.text

@@ -55,6 +55,11 @@ SMOKE = (
     ("json", State.OK, '{"answer": 42}', 0.91),
     ("tool", State.OK, "lookup_fixture(alpha), then the value", 1.84),
     ("picture", State.INFO, "NOT SERVED BY THIS MODEL: its config names no vision part", 0.01),
+    ("cut", State.OK, "a cut-off call ends with 'length', and its history is answered", 0.42),
+    ("reasoning", State.OK, "second turn with reasoning in its history 200, without 200", 0.58),
+    ("loop", State.OK, "a loop ends as the error loop_abort", 2.13),
+    ("placeholder", State.OK, "the image token's name in a text is text", 0.24),
+    ("thinking", State.OK, "Anthropic thinking without a budget is answered", 0.31),
 )
 
 

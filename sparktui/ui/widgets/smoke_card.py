@@ -1,4 +1,4 @@
-"""The smoke test from any screen: it starts when the card opens, its four rows fill as the answers come."""
+"""The smoke test from any screen: it starts when the card opens, its rows fill as the answers come."""
 
 from __future__ import annotations
 
@@ -33,7 +33,13 @@ CHECKS = {
     "json": "strict JSON",
     "tool": "one tool call",
     "picture": "one picture",
+    "cut": "a cut-off call",
+    "reasoning": "a second turn",
+    "loop": "a loop",
+    "placeholder": "image's token",
+    "thinking": "no budget",
 }
+"""Check to at most fourteen characters; a quick smoke makes the first alone."""
 STYLES = {
     State.OK: "$success",
     State.WARN: "$warning",
@@ -118,7 +124,7 @@ class SmokeCard(ModalScreen[None]):
 
     def _content(self) -> Content:
         glyphs = self.app.glyphs
-        title = Content.assemble(("Smoke test", "bold"), ("  four requests, each answer judged", "$quiet"))
+        title = Content.assemble(("Smoke test", "bold"), ("  nine checks, each answer judged", "$quiet"))
         banner = self.app.session.start.banner
         if banner:
             title = Content.assemble((f"{banner}  ", "$simulated bold"), title)

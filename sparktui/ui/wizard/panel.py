@@ -53,6 +53,8 @@ FIRST = frozenset({State.FAIL, State.WARN, State.UNKNOWN})
 LAST_LINES = 8
 FEW = 4
 """As many good findings are shown one by one without being asked for."""
+SHOWN_WHOLE = frozenset({"smoke"})
+"""Steps whose good answers are what a person came for."""
 
 
 def panel_of(
@@ -245,7 +247,7 @@ def _findings(lines: Lines, row: StepRow, findings: Sequence[Finding], unfolded:
         _finding(lines, finding)
     if not rest:
         return
-    if unfolded or len(rest) <= FEW:
+    if unfolded or len(rest) <= FEW or row.verb in SHOWN_WHOLE:
         for finding in _ordered(rest):
             _finding(lines, finding)
         return

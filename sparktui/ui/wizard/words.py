@@ -70,9 +70,9 @@ def words_of(verb: str, settings: Settings | None) -> StepWords:
             "boot",
         ),
         "smoke": lambda: StepWords(
-            "Ask it four things",
-            "Sends four requests to the endpoint: 19 + 23, strict JSON, one tool call, one picture. "
-            "Each answer is judged, so that a model that talks nonsense is seen here.",
+            "Ask it nine things",
+            "Asks the endpoint for 19 + 23, strict JSON, one tool call and one picture, then for five things that "
+            "coding agents lean on. Each answer is judged, so that a model that talks nonsense is seen here.",
             "A few seconds on Sparks that serve nobody else.",
             "on head",
             "decode",
