@@ -60,6 +60,7 @@ class Adapter:
         engines: the versions of SGLang in which it was seen to work.
         remove_when: what makes it superfluous.
         off: why it is not armed with these settings; '' arms it.
+        not_needed: why this process's environment (its model) has no use for it; '' where it has.
         functions: the hook function of each target; made once a process.
         check: proves in the process that it works, without a server; raises AssertionError with the reason.
     """
@@ -73,6 +74,7 @@ class Adapter:
     off: Callable[[Values], str]
     functions: Callable[[Values], Mapping[str, Callable[..., Any]]]
     check: Callable[[Values], None] = field(default=lambda values: None)
+    not_needed: Callable[[Mapping[str, str]], str] = field(default=lambda environment: "")
 
     def hooks_of(self, process: Process) -> tuple[HookPoint, ...]:
         return tuple(hook for hook in self.hooks if hook.process is process)

@@ -64,8 +64,16 @@ def signature_now(target: str) -> str:
     return signatures.of(signatures.find(target)[2])
 
 
-def arm(ledger: Iterable[Adapter], values: Values, processes: Iterable[Process]) -> list[Stated]:
+def arm(
+    ledger: Iterable[Adapter],
+    values: Values,
+    processes: Iterable[Process],
+    environment: Mapping[str, str] | None = None,
+) -> list[Stated]:
     """Arm what the settings ask for in this process, prove it, and say so.
+
+    Args:
+        environment: leaves out what its model does not need; without one everything counts as needed.
 
     Raises:
         ArmingError: an armed adapter's hook point is missing, looks otherwise, did not apply, or its own check failed.
@@ -76,6 +84,9 @@ def arm(ledger: Iterable[Adapter], values: Values, processes: Iterable[Process])
         why = adapter.off(values)
         if why:
             stated.append(Stated(adapter.name, "off", why))
+            continue
+        if environment is not None and (why := adapter.not_needed(environment)):
+            stated.append(Stated(adapter.name, "not needed", why))
             continue
         if Process.SERVER in here:
             # The first process looks at all points: a scheduler would find its own too late. It imports none of them.

@@ -3,7 +3,14 @@
 from __future__ import annotations
 
 from spark_overlay.adapter import Adapter
-from spark_overlay.adapters import anthropic_thinking, loop_abort, max_new_tokens, server_info_key, thinking_requests
+from spark_overlay.adapters import (
+    anthropic_thinking,
+    engram_rows,
+    loop_abort,
+    max_new_tokens,
+    server_info_key,
+    thinking_requests,
+)
 
 LEDGER: tuple[Adapter, ...] = (
     loop_abort.ADAPTER,
@@ -12,4 +19,5 @@ LEDGER: tuple[Adapter, ...] = (
     thinking_requests.ENABLE_THINKING,
     thinking_requests.INTEGER_EFFORT,
     server_info_key.ADAPTER,
+    engram_rows.ADAPTER,
 )

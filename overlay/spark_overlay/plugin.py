@@ -64,7 +64,7 @@ def arm() -> None:
 
     here = processes_here()
     values = values_of(LEDGER, os.environ)
-    for stated in arm_all(LEDGER, values, here):
+    for stated in arm_all(LEDGER, values, here, os.environ):
         print(f"[spark] {process_name()}: {stated.line}", flush=True)
 
 

@@ -36,6 +36,7 @@ PASSED_ON = (
     "dsv41_engram_prefetch",
     "dsv41_engram_prefetch_check",
     "dsv41_engram_fallback",
+    "spark_engram_rows",
     # speculation
     "spec_algo",
     "dspark_block_size",

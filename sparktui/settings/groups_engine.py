@@ -135,6 +135,9 @@ class EngramSettings(Group):
     dsv41_engram_prefetch_check: Switch = setting(
         ENGRAM, "1 compares each early look-up with one that waits: slow, for a test.", "0", in_examples=False
     )
+    spark_engram_rows: Switch = setting(
+        ENGRAM, "0 loads the whole tables into memory, which a Spark does not have.", "1", in_examples=False
+    )
     dsv41_engram_fallback: str = setting(
         ENGRAM,
         "Where a packed file is missing: nothing refuses to start, checkpoint reads the rows from it, slowly.",

@@ -80,6 +80,7 @@ def environment(**settings: str) -> dict[str, str]:
 def serving(kind: str, model: Path, folder: Path, *, key: str | None = None, **settings: str) -> Iterator[Serving]:
     """`settings` are environment variables; `key` is written to a 0600 file, as the container gets it."""
     port, log = free_port(), folder / f"{kind}.log"
+    settings["MODEL_PATH"] = str(model)  # as in the container: it says which adapters the model needs
     if key:
         (folder / "key").touch(mode=0o600)
         (folder / "key").write_text(key)

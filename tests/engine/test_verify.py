@@ -11,6 +11,7 @@ import pytest
 from spark_overlay.ledger import LEDGER
 
 from tests.engine import engine_env
+from tests.overlay.row_store_library import built
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(600)]
 ROOT = Path(__file__).parents[2]
@@ -25,6 +26,7 @@ CHANGES = [
 def engine_python(*arguments: str, **more: str) -> subprocess.CompletedProcess[str]:
     environment = os.environ | engine_env.machine_environment(1, engine_env.engine_dir()) | more
     environment["PYTHONPATH"] = f"{ROOT / 'overlay'}:{ROOT}"
+    environment["SPARK_ROW_STORE"] = str(built().library)  # in the image it lies beside the package
     return subprocess.run(
         [str(engine_env.engine_python()), *arguments], env=environment, capture_output=True, text=True, timeout=500
     )
