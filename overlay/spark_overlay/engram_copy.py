@@ -1,7 +1,7 @@
 """Rows from a checkpoint to pages of a file: several threads read and build, one writes in order, one syncs behind it.
 
-Blocks of 8 MiB; six at most are in flight with their buffers: about 100 MiB, whatever the file's size. Reads and writes
-pass by the page cache (direct_file), and what the download left in it of the rows that were read is given back.
+Blocks of 4 MiB; 28 at most are in memory, with what five threads read: some 140 MiB, whatever the file's size. Reads
+and writes pass by the page cache (direct_file); of the rows that were read, what a download left in it is given back.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from queue import SimpleQueue
 from typing import Any
 
 import numpy as np
@@ -21,23 +21,18 @@ from spark_overlay.engram_file import HEADER_BYTES, PAGE_BYTES, Header
 from spark_overlay.page_maker import page_maker
 from spark_overlay.safetensors_source import EngramSource
 
-BLOCK_PAGES = 2048
+BLOCK_PAGES = 1024
 SYNC_BYTES = 128 * 1024 * 1024
 NOT_DURABLE_BYTES = 3 * SYNC_BYTES
 """More than that is never written behind what is known to be on the disk."""
 PROGRESS_SECONDS = 1.0
 WORKERS = max(2, min(4, os.cpu_count() or 1))
+PLACES = 28
+"""Blocks that are being made or wait to be written."""
+TOGETHER = 8
+"""Blocks that one write takes, so that the drive has a deep queue."""
 
 Report = Callable[[dict[str, Any]], None]
-
-
-@dataclass(frozen=True, slots=True)
-class _Place:
-    """The buffers of one block."""
-
-    weights: np.ndarray
-    scales: np.ndarray
-    pages: np.ndarray
 
 
 def copy_rows(source: EngramSource, header: Header, file: DirectFile, kept: int, report: Report) -> None:
@@ -94,6 +89,10 @@ class _Copy:
         self._header, self._file, self._report = header, file, report
         self._parts = tuple(zip(opened, (source.weight, source.scale), strict=True))
         self._maker = page_maker()
+        rows = BLOCK_PAGES * header.rows_per_page
+        self._buffers: SimpleQueue[list[np.ndarray]] = SimpleQueue()
+        for _ in range(WORKERS + 1):  # as many as the pool may build at once
+            self._buffers.put([aligned_bytes(span_bytes(rows * tensor.row_bytes)) for _, tensor in self._parts])
 
     def run(self, pool: ThreadPoolExecutor, kept: int) -> None:
         header = self._header
@@ -102,19 +101,22 @@ class _Copy:
         durable = _Durable(self._file, pool, kept)
         self._say(done, 0)
         blocks = iter(range(kept, header.pages, BLOCK_PAGES))
-        free = deque(self._place() for _ in range(min(WORKERS + 2, -(-(header.pages - kept) // BLOCK_PAGES))))
-        waiting: deque[tuple[_Place, Future[int]]] = deque()
+        wanted = min(PLACES, -(-(header.pages - kept) // BLOCK_PAGES))
+        free = deque(aligned_bytes(BLOCK_PAGES * PAGE_BYTES) for _ in range(wanted))
+        waiting: deque[tuple[np.ndarray, Future[int]]] = deque()
         while True:
             while free and (page := next(blocks, None)) is not None:
                 place = free.popleft()
                 waiting.append((place, pool.submit(self._build, page, place)))
             if not waiting:
                 break
-            place, built = waiting.popleft()
-            pages = built.result()
-            self._file.write(place.pages[: pages * PAGE_BYTES], HEADER_BYTES + done * PAGE_BYTES)
-            free.append(place)
-            done += pages
+            ready = [self._ended(waiting.popleft())]
+            while waiting and len(ready) < TOGETHER and waiting[0][1].done():
+                ready.append(self._ended(waiting.popleft()))
+            parts = [place[: pages * PAGE_BYTES] for place, pages in ready]
+            self._file.write(parts, HEADER_BYTES + done * PAGE_BYTES)
+            free.extend(place for place, _ in ready)
+            done += sum(pages for _, pages in ready)
             durable.follow(done)
             if time.monotonic() - said >= PROGRESS_SECONDS:
                 said = time.monotonic()
@@ -122,25 +124,26 @@ class _Copy:
         durable.finish()
         self._say(done, (done - kept) * PAGE_BYTES / max(time.monotonic() - started, 1e-6))
 
-    def _place(self) -> _Place:
-        rows = BLOCK_PAGES * self._header.rows_per_page
-        return _Place(
-            *(aligned_bytes(span_bytes(rows * tensor.row_bytes)) for _, tensor in self._parts),
-            aligned_bytes(BLOCK_PAGES * PAGE_BYTES),
-        )
+    @staticmethod
+    def _ended(block: tuple[np.ndarray, Future[int]]) -> tuple[np.ndarray, int]:
+        return block[0], block[1].result()
 
-    def _build(self, page: int, place: _Place) -> int:
-        """The block that begins with `page`, read and built; how many pages it has."""
+    def _build(self, page: int, place: np.ndarray) -> int:
+        """The block that begins with `page`, read and built in `place`; how many pages it has."""
         header = self._header
         lo = header.row_lo + page * header.rows_per_page
         hi = min(header.row_hi, lo + BLOCK_PAGES * header.rows_per_page)
-        read = []
-        for buffer, (file, tensor) in zip((place.weights, place.scales), self._parts, strict=True):
-            offset, count = tensor.offset + lo * tensor.row_bytes, (hi - lo) * tensor.row_bytes
-            read.append(file.read(buffer, offset, count))
-            file.drop(offset, count)
         pages = -(-(hi - lo) // header.rows_per_page)
-        self._maker.build(header, page, read[0], read[1], place.pages[: pages * PAGE_BYTES])
+        buffers = self._buffers.get()
+        try:
+            read = []
+            for buffer, (file, tensor) in zip(buffers, self._parts, strict=True):
+                offset, count = tensor.offset + lo * tensor.row_bytes, (hi - lo) * tensor.row_bytes
+                read.append(file.read(buffer, offset, count))
+                file.drop(offset, count)
+            self._maker.build(header, page, read[0], read[1], place[: pages * PAGE_BYTES])
+        finally:
+            self._buffers.put(buffers)
         return pages
 
     def _say(self, done: int, rate: float) -> None:

@@ -129,7 +129,7 @@ def pack(job: Job, report: Report) -> None:
             report({"event": "note", "state": "warn", "text": f"{job.partial} is written anew: {reason}"})
         _cut(file, HEADER_BYTES + kept * PAGE_BYTES if kept else 0)
         if not kept:
-            file.write(_header_block(job.header), 0)
+            file.write([_header_block(job.header)], 0)
         copy_rows(job.source, job.header, file, kept, report)
         job.partial.rename(job.path)
         _sync_folder(job.path.parent)

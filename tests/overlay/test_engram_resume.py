@@ -226,7 +226,7 @@ def test_a_disk_that_fills_up_in_the_middle_is_named_and_packing_goes_on_later(
     assert job.path.read_bytes() == whole
 
 
-@pytest.mark.parametrize("call", ["preadv", "pwrite", "fdatasync"])
+@pytest.mark.parametrize("call", ["preadv", "pwritev", "fdatasync"])
 def test_a_failed_transfer_ends_with_file_and_errno_and_packing_goes_on_later(
     model: Path, whole: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str
 ) -> None:
@@ -234,7 +234,7 @@ def test_a_failed_transfer_ends_with_file_and_errno_and_packing_goes_on_later(
     monkeypatch.setattr(engram_copy, "SYNC_BYTES", 1 << 20)
     [job] = jobs(model, tmp_path, 0, 1)
     real = getattr(os, call)
-    left = iter(range(5))
+    left = iter(range(2))
 
     def failing(*arguments: Any) -> Any:
         if next(left, None) is None:
@@ -255,18 +255,20 @@ def test_short_and_interrupted_transfers_are_continued(
     model: Path, whole: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     dice = random.Random(SEED)
-    read, write = os.preadv, os.pwrite
+    read, write = os.preadv, os.pwritev
 
     def short_read(handle: int, buffers: list[Any], offset: int) -> int:
         count = dice.randrange(1, len(buffers[0]) + 1)
         return read(handle, [buffers[0][:count] if dice.random() < 0.5 else buffers[0]], offset)
 
-    def short_write(handle: int, data: Any, offset: int) -> int:
-        return write(handle, data[: dice.randrange(1, len(data) + 1)], offset)
+    def short_write(handle: int, parts: list[Any], offset: int) -> int:
+        count = dice.randrange(1, len(parts) + 1)
+        last = parts[count - 1]
+        return write(handle, [*parts[: count - 1], last[: dice.randrange(1, len(last) + 1)]], offset)
 
     monkeypatch.setattr(engram_copy, "BLOCK_PAGES", 96)
     monkeypatch.setattr(os, "preadv", short_read)
-    monkeypatch.setattr(os, "pwrite", short_write)
+    monkeypatch.setattr(os, "pwritev", short_write)
     [path] = pack_here(model, tmp_path, 0, 1)
     assert path.read_bytes() == whole
 
