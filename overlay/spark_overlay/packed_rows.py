@@ -8,6 +8,7 @@ reads of the checkpoint.
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 FOLDER = "/engram"
 FALLBACK = "DSV41_ENGRAM_FALLBACK"
 FALLBACKS = ("", "checkpoint")
+_COMMIT = re.compile("[0-9a-f]{40}")
 CHECKPOINT_THREADS = 32
 """At most; with one, a step over NFS waits for every row in turn."""
 
@@ -100,8 +102,9 @@ def open_rows(wanted: Wanted, environment: Mapping[str, str], files: int = 2) ->
 
 
 def pack_command(wanted: Wanted, folder: Path, environment: Mapping[str, str]) -> str:
-    """What a person types for this rank, in a container like this one."""
-    revision = environment.get("HF_REVISION", "").strip() or "REVISION"
+    """What the pack step runs for this rank, in a container like this one; COMMIT where only its beginning is known."""
+    revision = environment.get("HF_REVISION", "").strip()
+    revision = revision if _COMMIT.fullmatch(revision) else "COMMIT"
     words = ["python3", "-m", "spark_overlay.engram", "pack", "--source", str(wanted.checkpoint), "--out", str(folder)]
     return shlex.join([*words, "--rank", str(wanted.rank), "--tp", str(wanted.tp), "--revision", revision])
 

@@ -127,7 +127,7 @@ def test_another_file_is_refused_and_left_as_it_is(
     assert said in str(caught.value)
     assert path.read_bytes() == before
     if "does not match" in said:
-        assert f"{SOURCE} {checkpoint} --out {tmp_path} --rank 0 --tp 3 --revision {REVISION[:7]}" in str(caught.value)
+        assert f"{SOURCE} {checkpoint} --out {tmp_path} --rank 0 --tp 3 --revision COMMIT`" in str(caught.value)
 
 
 def test_a_file_of_another_checkpoint_is_told_by_its_contents(
@@ -152,11 +152,14 @@ def test_a_missing_file_names_itself_the_step_and_the_command(
     checkpoint: Path, environment: dict[str, str], tmp_path: Path
 ) -> None:
     with pytest.raises(RowsError) as caught:
+        open_rows(wanted_of(checkpoint, 1), environment | {"HF_REVISION": "ab" * 20})
+    assert f"--revision {'ab' * 20}`;" in str(caught.value)
+    with pytest.raises(RowsError) as caught:
         open_rows(wanted_of(checkpoint, 1), environment)
     assert str(caught.value) == (
         f"Engram rows (layer=1 rank=1 of 3): {tmp_path}/engram-l1-r1of3.bin is missing: this rank's rows are not "
         f"packed. Next: `sparktui pack`, which runs `{SOURCE} {checkpoint} --out {tmp_path} --rank 1 --tp 3 "
-        f"--revision {REVISION[:7]}`; DSV41_ENGRAM_FALLBACK=checkpoint starts without it and reads the rows from the "
+        "--revision COMMIT`; DSV41_ENGRAM_FALLBACK=checkpoint starts without it and reads the rows from the "
         "checkpoint, slowly"
     )
 
