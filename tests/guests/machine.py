@@ -30,7 +30,7 @@ from tests.testbed.requirements import SEARCH
 
 HOME = "/home/spark"
 INIT = Path(__file__).with_name("guest_init.sh")
-BOOT_SECONDS = 150.0
+BOOT_SECONDS = 240.0
 MEMORY_MIB = 1536
 
 

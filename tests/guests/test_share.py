@@ -14,8 +14,8 @@ from tests.guests.disk import IMAGE
 from tests.guests.machine import Guest, GuestCluster
 from tests.guests.shared_weights import MODEL, VOLUME, SharedWeights, rows
 
-pytestmark = [pytest.mark.testbed, pytest.mark.guests, pytest.mark.timeout(300)]
-LOOK_SECONDS = 25.0
+pytestmark = [pytest.mark.testbed, pytest.mark.guests, pytest.mark.timeout(600)]
+LOOK_SECONDS = 40.0
 
 
 @pytest.fixture(autouse=True)
