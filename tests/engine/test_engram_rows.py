@@ -24,7 +24,7 @@ ROOT = Path(__file__).parents[2]
 def found(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     environment = os.environ | engine_env.machine_environment(1, engine_env.engine_dir())
     environment |= {"PYTHONPATH": f"{ROOT / 'overlay'}:{ROOT}", "PYTHONDONTWRITEBYTECODE": "1"}
-    environment |= {"SPARK_ROW_STORE": str(built().library), "DSV41_IO_THREADS": "4"}
+    environment |= {"SPARK_ROW_STORE": str(built().library), "DSV41_IO_THREADS": "32"}
     done = subprocess.run(
         [str(engine_env.engine_python()), "-m", "tests.engine.engram_cases", str(tmp_path_factory.mktemp("engram"))],
         cwd=ROOT, env=environment, capture_output=True, text=True, timeout=500,
@@ -37,7 +37,7 @@ def found(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[st
 @pytest.mark.parametrize("tp", [1, 3, 4])
 def test_every_ranks_rows_are_the_engines_own_bit_for_bit(found: dict[str, Any], tp: int) -> None:
     """Random ids and adversarial ones: every boundary of a column or rank and its neighbours, one row many times."""
-    assert sum(found["rows of the tables"]) > 280_000
+    assert sum(found["rows of the tables"]) > 190_000
     assert found[f"rows at TP {tp}"] == ""
 
 
