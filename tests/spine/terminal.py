@@ -81,7 +81,12 @@ class Terminal:
     def status(self, *, seconds: float) -> int:
         """The program's exit status, waited for."""
         self._ended(seconds)
-        return int(self._of_pane("pane_dead_status"))
+        end = time.monotonic() + seconds
+        # tmux sees the terminal closed before it has waited for the program.
+        while not (said := self._of_pane("pane_dead_status")):
+            assert time.monotonic() < end, f"tmux never said its exit status; on the screen:\n{self.screen()}"
+            time.sleep(0.1)
+        return int(said)
 
     def _ended(self, seconds: float) -> None:
         end = time.monotonic() + seconds
