@@ -199,8 +199,8 @@ class SparkApp(App[int]):
         if self.starting:
             parts.append(Content(f"{self.starting} is starting"))
         elif run.active:
-            waits = " waits for an answer" if run.asked else " is running"
-            parts.append(Content(f"{run.current or 'the run'}{waits}"))
+            goes = "waits for an answer" if run.asked else "is running" if run.current else "begins"
+            parts.append(Content(f"{run.current or 'a run'} {goes}"))
         serving = self.snapshot.serving
         if serving.url or serving.state != "unknown":
             parts.append(Content.styled(f"endpoint {serving.state}", "$success" if serving.state == "ready" else ""))
