@@ -1,6 +1,6 @@
 """The Engram packer beside a durable `cp` of the same bytes, in one run on one drive.
 
-    python benchmarks/packer.py [--folder F] [--gib 3] [--rounds 5] [--json]
+    python benchmarks/packer.py [--folder F] [--gib 3] [--rounds 5] [--rest 0] [--numpy] [--json]
 
 Needs g++. A synthetic checkpoint of one layer (random bytes, real tensor names and prime layout) is written to the
 folder, which must be on the drive in question, and removed at the end. A round is `cp SHARD COPY` with fsync of file
@@ -97,6 +97,7 @@ def pack(model: Path, shard: Path, place: Path, library: str) -> tuple[float, fl
     command = [sys.executable, "-m", "spark_overlay.engram", "pack", "--source", model, "--out", place]
     command += ["--rank", "0", "--tp", "1", "--revision", "0" * 40]
     environment = os.environ | {"PYTHONPATH": str(ROOT / "overlay"), "SPARK_ROW_STORE": library}
+    environment["PYTHONDONTWRITEBYTECODE"] = "1"
     began = time.perf_counter()
     with subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL) as child:
         _, status, used = os.wait4(child.pid, 0)
@@ -114,6 +115,8 @@ def main() -> int:
     parser.add_argument("--folder", type=Path, default=Path(tempfile.gettempdir()))
     parser.add_argument("--gib", type=float, default=3.0)
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--rest", type=float, default=0.0, help="seconds between runs, for a drive with a burst")
+    parser.add_argument("--numpy", action="store_true", help="also without the row store's library")
     parser.add_argument("--json", action="store_true")
     chosen = parser.parse_args()
     packs: list[Pack] = []
@@ -126,10 +129,14 @@ def main() -> int:
         shard = next(model.glob("*.safetensors"))
         sync(shard)
         size = shard.stat().st_size
+        makers = [(MAKERS[0], str(folder / "librow_store.so")), (MAKERS[1], "/nonexistent")][: 1 + chosen.numpy]
         for _ in range(chosen.rounds):
+            time.sleep(chosen.rest)
             cps.append(durable_cp(shard, folder / "cp"))
-            for maker, library in zip(MAKERS, (str(folder / "librow_store.so"), "/nonexistent"), strict=True):
+            for maker, library in makers:
+                time.sleep(chosen.rest)
                 took, rss, left = pack(model, shard, folder / "packed", library)
+                time.sleep(chosen.rest)
                 cps.append(durable_cp(shard, folder / "cp"))
                 packs.append(Pack(maker, took, (cps[-2] + cps[-1]) / 2 / took, rss, left))
     if chosen.json:
@@ -140,16 +147,16 @@ def main() -> int:
         f"{chosen.rounds} rounds"
     )
     print(
-        f"{'':32}{'seconds':>9}{'MB/s':>7}{'of cp':>7}  {'(least to most)':17}{'peak RSS MB':>12}{'left in cache':>15}"
+        f"{'':42}{'seconds':>9}{'MB/s':>7}{'of cp':>7}  {'(least to most)':17}{'peak RSS MB':>12}{'left in cache':>15}"
     )
     middle = statistics.median(cps)
-    print(f"{'cp and fsync':32}{middle:9.2f}{size / middle / 1e6:7.0f}")
-    for maker in MAKERS:
+    print(f"{'cp and fsync':42}{middle:9.2f}{size / middle / 1e6:7.0f}")
+    for maker, _ in makers:
         mine = [each for each in packs if each.maker == maker]
         ratios = [each.of_cp for each in mine]
         middle = statistics.median(each.seconds for each in mine)
         print(
-            f"{'packer, pages by ' + maker:32}{middle:9.2f}{size / middle / 1e6:7.0f}{statistics.median(ratios):7.2f}"
+            f"{'packer, pages by ' + maker:42}{middle:9.2f}{size / middle / 1e6:7.0f}{statistics.median(ratios):7.2f}"
             f"  ({min(ratios):.2f} to {max(ratios):.2f})   {max(each.peak_rss_mb for each in mine):12.0f}"
             f"{max(each.cached_bytes for each in mine):15d}"
         )
