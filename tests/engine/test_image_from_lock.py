@@ -147,6 +147,8 @@ def test_another_overlay_or_exporter_keeps_the_locks_layer(
         build(engine, other, edited, tmp_path / "other.log")
         build(engine, bare, edited, tmp_path / "bare.log")
         _, second = inspected(engine, other.image)
+        shown = ("--human=false", "--no-trunc", "--format", "{{.Size}} {{.CreatedBy}}")
+        steps = engine.docker("history", *shown, other.image)
         _, third = inspected(engine, bare.image)
     finally:
         engine.set_runtime(binds=(), environment={})
@@ -154,6 +156,8 @@ def test_another_overlay_or_exporter_keeps_the_locks_layer(
             engine.run(["docker", "rmi", settings.image])
     up_to_row_store = up_to_lock + 4  # the exporter's script and programs, the row store's sources and library
     assert second[:up_to_row_store] == first[:up_to_row_store] and second[up_to_row_store:] != first[up_to_row_store:]
+    above = steps.partition("install_row_store.sh /opt/spark-overlay/lib")[0].splitlines()[:-1]
+    assert 0 < sum(int(line.split()[0]) for line in above) < 1 << 20, "what an adapter's change builds anew, in bytes"
     assert third[:up_to_lock] == first[:up_to_lock]
 
 
@@ -197,7 +201,12 @@ def test_its_entry_point_starts_the_engine_and_answers_42(
     assert choice["finish_reason"] == "stop"
 
     engine.docker("stop", spec.name)
-    assert READY.findall(log_of(engine, spec.name)) == [str(port)]
+    log = log_of(engine, spec.name)
+    assert READY.findall(log) == [str(port)]
+    # SIGKILL, which the Engine sends after the spec's 30 seconds, would make it 137.
+    assert engine.docker("inspect", "--format", "{{.State.ExitCode}}", spec.name).strip() == "0"
+    assert "[spark] rank=0 engine ended after SIGTERM, code=0" in log
+    assert "crashed with exit code" not in log
     engine.docker("rm", spec.name)
     # A container of its own: an exec would pass the runtime's wrapper by, with limits that this machine refuses.
     assert (
