@@ -14,7 +14,13 @@ from typing import Any
 
 import anthropic
 import openai
+from engine_env import SMOKE
 from looping import HELLO, MODEL, SCHEMA
+
+CHECK: dict[str, Any] = next(
+    check for check in json.loads(SMOKE.read_text(encoding="utf-8"))["checks"] if check["id"] == "tool"
+)
+IMAGE = [{"role": "user", "content": "what is <｜deepseek_image｜> here?"}]
 
 
 def told(ask: Callable[[], Any]) -> Any:
@@ -41,7 +47,48 @@ def openai_rows(client: openai.OpenAI) -> dict[str, Callable[[], Any]]:
         text = "".join(chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices)
         return {"text": text, "completion_tokens": chunks[-1].usage.completion_tokens}
 
+    def tools() -> dict[str, Any]:
+        request = {"model": MODEL, **CHECK["request"]}
+        request["extra_body"] = {"chat_template_kwargs": request.pop("chat_template_kwargs")}
+        turn = client.chat.completions.create(**request).choices[0].message
+        result = {"role": "tool", "tool_call_id": turn.tool_calls[0].id, "content": CHECK["then"]["tool_result"]}
+        said = client.chat.completions.create(**request | {"messages": [*request["messages"], turn, result]})
+        usage = said.usage
+        return {
+            "called": [turn.tool_calls[0].function.name, json.loads(turn.tool_calls[0].function.arguments)],
+            "said": said.choices[0].message.content,
+            "counts": usage.total_tokens == usage.prompt_tokens + usage.completion_tokens > usage.completion_tokens > 0,
+        }
+
+    def cut_call() -> str:
+        call = {"id": "call_1", "type": "function", "function": {"name": "look", "arguments": '{"x": "cut of'}}
+        history = [
+            *HELLO,
+            {"role": "assistant", "content": "", "tool_calls": [call]},
+            {"role": "tool", "tool_call_id": "call_1", "content": "42"},
+        ]
+        done = client.chat.completions.create(model=MODEL, messages=history, max_tokens=2)
+        return done.choices[0].finish_reason
+
+    def split() -> dict[str, Any]:
+        asked = [{"role": "user", "content": "Say hello."}]
+        thinking = {"chat_template_kwargs": {"thinking": True}}
+        done = client.chat.completions.create(
+            model=MODEL, messages=asked, max_tokens=64, temperature=0, extra_body=thinking
+        )
+        message = done.choices[0].message
+        return {"thought": message.reasoning_content, "said": message.content}
+
     return {
+        "openai tools": tools,
+        "openai cut tool call": cut_call,
+        "openai reasoning": split,
+        "openai image": lambda: (
+            client.chat.completions.create(model=MODEL, messages=IMAGE, max_tokens=2).choices[0].finish_reason
+        ),
+        "openai image completions": lambda: (
+            client.completions.create(model=MODEL, prompt=IMAGE[0]["content"], max_tokens=2).choices[0].finish_reason
+        ),
         "openai plain": prompt,
         "openai thinking": lambda: prompt(extra_body={"chat_template_kwargs": {"thinking": True}}),
         "openai alias": lambda: prompt(extra_body={"chat_template_kwargs": {"enable_thinking": True}}),
@@ -61,7 +108,26 @@ def anthropic_rows(client: anthropic.Anthropic) -> dict[str, Callable[[], Any]]:
     def count(**more: Any) -> int:
         return client.messages.count_tokens(model=MODEL, messages=HELLO, **more).input_tokens
 
+    def tools() -> dict[str, Any]:
+        asked, function = CHECK["request"]["messages"], CHECK["request"]["tools"][0]["function"]
+        tool = {**function, "input_schema": function["parameters"]}
+        del tool["parameters"]
+        request = {"model": MODEL, "max_tokens": 256, "extra_body": {"temperature": 0}, "tools": [tool]}
+        done = client.messages.create(messages=asked, **request)
+        used = next(block for block in done.content if block.type == "tool_use")
+        result = {"type": "tool_result", "tool_use_id": used.id, "content": CHECK["then"]["tool_result"]}
+        turn = [{"role": "assistant", "content": done.content}, {"role": "user", "content": [result]}]
+        said = client.messages.create(messages=[*asked, *turn], **request)
+        return {
+            "called": [used.name, used.input],
+            "stopped": done.stop_reason,
+            "said": said.content[0].text,
+            "counts": min(said.usage.input_tokens, said.usage.output_tokens) > 0,
+        }
+
     rows: dict[str, Callable[[], Any]] = {"anthropic plain": message, "anthropic count plain": count}
+    rows["anthropic tools"] = tools
+    rows["anthropic image"] = lambda: client.messages.create(model=MODEL, messages=IMAGE, max_tokens=2).stop_reason
     for name, thinking in (
         ("enabled", {"type": "enabled"}),
         ("budget", {"type": "enabled", "budget_tokens": 2000}),

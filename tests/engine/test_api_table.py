@@ -280,6 +280,23 @@ def test_the_official_anthropic_client(official: dict[str, Any]) -> None:
             assert (official[row]["raised"], official[row]["status"]) == ("BadRequestError", 400), row
 
 
+def test_tools_through_both_official_clients(official: dict[str, Any]) -> None:
+    for client in ("openai", "anthropic"):
+        row = official[f"{client} tools"]
+        assert row["called"] == ["lookup_fixture", {"key": "alpha"}], row
+        assert "42" in row["said"]
+        assert row["counts"] is True
+    assert official["anthropic tools"]["stopped"] == "tool_use"
+
+
+def test_what_needs_no_code_of_ours_through_the_official_clients(official: dict[str, Any]) -> None:
+    assert official["openai cut tool call"] in ("length", "stop")
+    assert official["openai image"] == official["openai image completions"] == "length"
+    assert official["anthropic image"] == "max_tokens"
+    assert "greeting" in official["openai reasoning"]["thought"]
+    assert official["openai reasoning"]["said"].startswith("Hello!")
+
+
 # The frame.
 
 
