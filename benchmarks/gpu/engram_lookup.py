@@ -151,6 +151,7 @@ def run(chosen: argparse.Namespace, report: Report, folder: Path) -> None:
     part("eager", lambda: lookup_checks.eager(layers))
     part("several in flight", lambda: lookup_checks.in_flight(layers))
     part("captured graphs", lambda: lookup_checks.graphs(layers))
+    part("as the engine's hooks call it", lambda: lookup_checks.in_the_engine(layers))
     part("a chunk of 8192 tokens", lambda: lookup_checks.chunk(layers))
     seen = part("overlap", lambda: lookup_overlap.overlap(layers[0], chosen.repeats))
     if seen:

@@ -21,7 +21,8 @@ import numpy as np
 import packed_table
 import torch
 from packed_table import Table, differences, expected_values
-from spark_overlay.row_lookup import Pending, RowLookup, dequantise
+from spark_overlay.layer_rows import LayerRows
+from spark_overlay.row_lookup import Pending, RowLookup, dequantise, own_stream
 from spark_overlay.row_store import Options, RowStore, load
 
 DEVICE = torch.device("cuda", 0)
@@ -184,6 +185,65 @@ def graphs(layers: list[Layer]) -> Seen:
                 seen["values"] += compare(layer.table, one, weight, scale, what)
                 compare_values(layer.table.rows(one), values, what)
         seen["modes"].append(f"side stream {name}, capture mode {mode}")
+    return seen
+
+
+def in_the_engine(layers: list[Layer]) -> Seen:
+    """As the adapter does it: all layers started right after the hash, from one tensor of ids [tokens, layers, 24],
+    each taken by its layer; with early starts and without, compared with a second read and not; eager, and captured
+    graphs of several sizes replayed with new ids. A layer may come with a part of the tokens, or not at all.
+    """
+    dice = np.random.default_rng(6)
+    square = torch.randn(2048, 2048, device=DEVICE, dtype=torch.bfloat16)
+    seen: Seen = {"eager": 0, "replays": 0, "values": 0}
+
+    def drawn(tokens: int) -> np.ndarray:
+        columns = [layer.table.draw(dice, tokens * 24, own_only=False).reshape(tokens, 24) for layer in layers]
+        return np.stack(columns, axis=1)
+
+    for early in (True, False):
+        for check in (False, True):
+            rows = [LayerRows(layer.store, DEVICE, name=f"layer {n}", check=check) for n, layer in enumerate(layers)]
+            stream = own_stream(DEVICE) if early else None
+            for each in rows:
+                each.ready(stream)
+
+            def forward(ids: torch.Tensor, rows: list[LayerRows] = rows, early: bool = early) -> list[torch.Tensor]:
+                if early:
+                    for place, each in enumerate(rows):
+                        each.start(ids[:, place])
+                square @ square
+                return [each.values(ids[:, place]) for place, each in enumerate(rows)]
+
+            what = f"in the engine, early {early}, check {check}"
+            for tokens in (1, 6, 96, 1500):
+                ids = drawn(tokens)
+                for place, values in enumerate(forward(on_device(ids))):
+                    compare_values(layers[place].table.rows(ids[:, place].reshape(-1)), values, f"{what}, {tokens}")
+                    seen["values"] += values.numel()
+                # The second half of the tokens only, then a layer that never asks.
+                new = on_device(ids)
+                if early:
+                    rows[0].start(new[:, 0])
+                    rows[1].start(new[:, 1])
+                half = rows[0].values(new[tokens // 2 :, 0])
+                compare_values(layers[0].table.rows(ids[tokens // 2 :, 0].reshape(-1)), half, f"{what}, a part")
+                seen["eager"] += 2
+            graphs, pool = [], torch.cuda.graph_pool_handle()
+            for tokens in (6, 12, 24):
+                place = on_device(drawn(tokens))
+                graph, found = capture(lambda place=place, forward=forward: forward(place), pool)
+                graphs.append((tokens, place, graph, found))
+            for turn in range(REPLAYS):
+                tokens, place, graph, found = graphs[turn % len(graphs)]
+                ids = drawn(tokens)
+                place.copy_(on_device(ids))
+                graph.replay()
+                for number, values in enumerate(found):
+                    wanted = layers[number].table.rows(ids[:, number].reshape(-1))
+                    compare_values(wanted, values, f"{what}, captured, {tokens} tokens")
+                    seen["values"] += values.numel()
+                seen["replays"] += 1
     return seen
 
 

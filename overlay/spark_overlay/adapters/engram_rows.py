@@ -101,8 +101,11 @@ def _functions(values: Values) -> dict[str, Callable[..., Any]]:
     def loaded(result: None, embed: Any, *_: Any, **__: Any) -> None:
         rows = getattr(embed, HELD)
         if early and not streams and rows.device.type == "cuda":
-            # One for all layers: they are read in the order in which they are needed.
-            streams.append(torch.cuda.Stream(rows.device))
+            # One for all layers: they are read in the order in which they are needed. Not one of torch's pool, which
+            # could be a stream that the engine works on.
+            from spark_overlay.row_lookup import own_stream
+
+            streams.append(own_stream(rows.device))
         rows.ready(streams[0] if streams else None)
 
     def owned(embed: Any, indices: Any) -> Any:
