@@ -159,7 +159,14 @@ def failing(count: int = 3) -> ClusterSnapshot:
         ),
         NodeSample(node="worker3", rank=3),
     ]
-    serving = replace(SERVING, state=EndpointState.DOWN, problem="connection refused", decode_tokens_per_second=None)
+    # As telemetry says it: of an endpoint that does not answer nothing is known.
+    serving = Serving(
+        state=EndpointState.DOWN,
+        url=SERVING.url,
+        problem="connection refused",
+        taken_at=SERVING.taken_at,
+        was_ready=True,
+    )
     return ClusterSnapshot(at=100.0, nodes=tuple(nodes[:count]), serving=serving, alarms=ALARMS)
 
 
