@@ -234,7 +234,7 @@ def test_a_failed_transfer_ends_with_file_and_errno_and_packing_goes_on_later(
     monkeypatch.setattr(engram_copy, "SYNC_BYTES", 1 << 20)
     [job] = jobs(model, tmp_path, 0, 1)
     real = getattr(os, call)
-    left = iter(range(2))
+    left = iter(range(1))  # the second sync always comes, a third only where the first two were quick
 
     def failing(*arguments: Any) -> Any:
         if next(left, None) is None:
