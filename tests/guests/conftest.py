@@ -17,7 +17,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.skip(reason=", ".join(lacking)))
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")  # one module asks for them; emulated machines that idle still cost half a core
 def guests() -> Iterator[GuestCluster]:
     with guest_cluster() as cluster:
         yield cluster
