@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from sparktui.events import Outcome, State
-from sparktui.steps import views
+from sparktui.steps import stop, views
 from tests.guests.disk import IMAGE
 from tests.guests.machine import Guest, GuestCluster
 from tests.guests.shared_weights import MODEL, VOLUME, SharedWeights, rows
@@ -22,6 +22,7 @@ LOOK_SECONDS = 40.0
 def patience(monkeypatch: pytest.MonkeyPatch) -> None:
     """Starting a shell can take seconds on an emulated processor of a busy machine."""
     monkeypatch.setattr(views, "SHORT_SECONDS", 90.0)
+    monkeypatch.setattr(stop, "LOOK_SECONDS", 90.0)
 
 
 @pytest.fixture(scope="module")
