@@ -24,8 +24,9 @@ RATES = (51.0, 36.0, 28.0, 22.8)
 _FIRST_TOKEN_SECONDS = 0.35
 _LONGEST_WAIT_SECONDS = 3600
 _STEP_TOKENS = 3
-_LOOP_TOKENS = 64
 """Tokens that one verify step brings."""
+_LOOP_TOKENS = 64
+"""Where the simulated loop is seen."""
 ACCEPT_LENGTH = 3.02
 
 

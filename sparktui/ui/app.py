@@ -158,7 +158,7 @@ class SparkApp(App[int]):
         return (*kept, *self._last_look)
 
     def on_mount(self) -> None:
-        # Heavy imports wait until the first picture is there.
+        # Heavy imports wait for the first picture. Nothing is painted while the app still starts, hence later.
         self.call_later(self.call_after_refresh, self.painted)
         self.set_interval(NOTICE_SECONDS, self.notice_run)
 

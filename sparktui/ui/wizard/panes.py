@@ -44,6 +44,7 @@ class LivePanes(Container):
         super().__init__(id=id)
 
     def on_mount(self) -> None:
+        # By way of the app: while it starts nothing is painted, and a refresh that is waited for here would be none.
         self.app.call_later(self.call_after_refresh, self._fill)
 
     async def _fill(self) -> None:
