@@ -31,8 +31,9 @@ def aligned_bytes(count: int) -> np.ndarray:
     """uint8 [count rounded up to blocks], at a block's border, touched only where it is used."""
     import numpy as np
 
-    area = mmap.mmap(-1, _up(max(1, count)) + FOLIO)
-    # Pieces of 2 MiB make a transfer few large requests; of scattered pages it is many small ones.
+    # Private: shared memory is not made of huge pages. Of those a transfer is few large requests to the drive, of
+    # scattered pages many small ones, which here took twice the time.
+    area = mmap.mmap(-1, _up(max(1, count)) + FOLIO, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     with contextlib.suppress(OSError):
         area.madvise(mmap.MADV_HUGEPAGE)
     whole = np.frombuffer(area, dtype=np.uint8)
