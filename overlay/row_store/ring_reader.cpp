@@ -1,4 +1,7 @@
 // The io_uring back end: one ring, up to `depth` page reads in flight, submitted and reaped in batches by the caller.
+//
+// There are twice as many page buffers as reads in flight: what has come is checked while the next reads are under way,
+// never between two of them.
 #include <unistd.h>
 
 #include <algorithm>
@@ -18,37 +21,39 @@ class RingReader final : public PageReader {
     using PageReader::PageReader;
 
     bool start(std::string &why) {
-        if (!buffers_.allocate(options_.depth * kPageBytes)) {
+        const std::uint32_t slots = 2 * options_.depth;
+        if (!buffers_.allocate(slots * kPageBytes)) {
             why = "no memory for the page buffers";
             return false;
         }
-        if (const int failed = ring_.open(options_.depth); failed != 0) {
+        if (const int failed = ring_.open(slots); failed != 0) {
             why = std::string("io_uring: ") + std::strerror(failed) + " (errno " + std::to_string(failed) + ")";
             return false;
         }
         ring_.fix_file(file_.handle());
         fixed_memory_ = ring_.fix_memory(buffers_.data(), buffers_.bytes());
-        slots_.resize(options_.depth);
-        free_.reserve(options_.depth);
-        for (std::uint32_t slot = 0; slot < options_.depth; ++slot) free_.push_back(slot);
+        slots_.resize(slots);
+        come_.reserve(slots);
+        free_.reserve(slots);
+        for (std::uint32_t slot = 0; slot < slots; ++slot) free_.push_back(slot);
         return read_a_page(why);
     }
 
     bool read(const Batch &batch, ReadFailure &failure, std::uint64_t &retries) noexcept override {
         std::uint32_t next = 0, in_flight = 0, refusals = 0;
         failure = broken_;
-        while (in_flight > 0 || (next < batch.page_count && failure.kind == ReadFailure::Kind::none)) {
+        come_.clear();
+        while (in_flight > 0 || !come_.empty() ||
+               (next < batch.page_count && failure.kind == ReadFailure::Kind::none)) {
             // After a failure nothing new is asked for; what is under way is waited for.
             const std::uint32_t end = failure.kind == ReadFailure::Kind::none ? batch.page_count : next;
-            for (; next < end && !free_.empty(); ++next, ++in_flight) {
+            for (; next < end && in_flight < options_.depth && !free_.empty(); ++next, ++in_flight) {
                 const std::uint32_t slot = free_.back();
                 free_.pop_back();
                 slots_[slot] = {next, 0, 0};
                 push(slot, batch.pages[next].page);
             }
-            // A few at a time keeps the drive's queue full; the last ones in halves, so that checking them overlaps.
-            const std::uint32_t least = next < end ? std::max(1U, in_flight / kWaitPart) : (in_flight + 1) / 2;
-            const int failed = ring_.enter(least);
+            const int failed = ring_.enter(least(in_flight, next < end));
             if ((failed == EAGAIN || failed == EBUSY) && ++refusals < kRefusals) {
                 const timespec pause{0, 100'000};
                 ::nanosleep(&pause, nullptr);
@@ -57,13 +62,16 @@ class RingReader final : public PageReader {
                 failure = broken_ = {ReadFailure::Kind::ring, batch.pages[0].page, -failed};
                 return false;
             }
+            for (const Come &one : come_) {
+                if (finish(batch, one.slot, one.result, failure, retries))
+                    ++in_flight;
+                else
+                    free_.push_back(one.slot);
+            }
+            come_.clear();
             std::uint64_t slot = 0;
             std::int32_t result = 0;
-            while (ring_.pop(slot, result)) {
-                if (finish(batch, static_cast<std::uint32_t>(slot), result, failure, retries)) continue;
-                free_.push_back(static_cast<std::uint32_t>(slot));
-                --in_flight;
-            }
+            for (; ring_.pop(slot, result); --in_flight) come_.push_back({static_cast<std::uint32_t>(slot), result});
         }
         return failure.kind == ReadFailure::Kind::none;
     }
@@ -72,12 +80,24 @@ class RingReader final : public PageReader {
     bool fixed_memory() const noexcept override { return fixed_memory_; }
 
   private:
-    static constexpr std::uint32_t kWaitPart = 24;
+    static constexpr std::uint32_t kWaitPart = 12;
     static constexpr std::uint32_t kRefusals = 10'000;  // of 100 us: the kernel is short of memory for a second
 
     struct Slot {
         std::uint32_t index, attempt, interruptions;
     };
+
+    struct Come {
+        std::uint32_t slot;
+        std::int32_t result;
+    };
+
+    // How many completions to wait for: none while others wait to be checked. A few at a time keeps the drive's queue
+    // full; the last ones come in halves, so that checking them overlaps.
+    std::uint32_t least(std::uint32_t in_flight, bool more) const noexcept {
+        if (!come_.empty()) return 0;
+        return more ? std::max(1U, in_flight / kWaitPart) : (in_flight + 1) / 2;
+    }
 
     void push(std::uint32_t slot, std::uint64_t page) noexcept {
         ring_.push_read(file_.handle(), buffers_.data() + slot * kPageBytes, kPageBytes, PackedFile::offset_of(page),
@@ -130,6 +150,7 @@ class RingReader final : public PageReader {
     bool fixed_memory_ = false;
     ReadFailure broken_;
     std::vector<Slot> slots_;
+    std::vector<Come> come_;
     std::vector<std::uint32_t> free_;
 };
 
