@@ -200,7 +200,7 @@ class SparkApp(App[int]):
             parts.append(Content(f"{self.starting} is starting"))
         elif run.active:
             goes = "waits for an answer" if run.asked else "is running" if run.current else "begins"
-            parts.append(Content(f"{run.current or 'a run'} {goes}"))
+            parts.append(Content(f"{run.current or next(iter(run.verbs), 'a run')} {goes}"))
         serving = self.snapshot.serving
         if serving.url or serving.state != "unknown":
             parts.append(Content.styled(f"endpoint {serving.state}", "$success" if serving.state == "ready" else ""))

@@ -11,6 +11,7 @@ from pathlib import Path
 from tests.testbed.node import SimulatedSpark
 
 SOCKET = "/run/person.tmux"
+LOOK_SECONDS = 0.3
 CAPTURES = "SPARKTUI_CAPTURES"
 """Names a folder that screens worth keeping are written to; unset, they are not."""
 
@@ -95,16 +96,20 @@ class Terminal:
             time.sleep(0.1)
 
     def wait(self, what: str, seen: Callable[[str], bool], *, seconds: float) -> str:
-        """The first screen that `seen` accepts; `what` names it in the failure."""
+        """A screen that `seen` accepts, where it stays so once more: the first may be half drawn. `what` names it in the
+        failure.
+        """
         end = time.monotonic() + seconds
         while True:
             screen = self.screen()
             if seen(screen):
-                return screen
+                time.sleep(LOOK_SECONDS)
+                settled = self.screen()
+                return settled if seen(settled) else screen
             gone = self._of_pane("pane_dead") == "1"
             assert not gone, f"the program ended before {what}; on the screen:\n{screen}"
             assert time.monotonic() < end, f"{what}: not seen in {seconds:g} s; on the screen:\n{screen}"
-            time.sleep(0.3)
+            time.sleep(LOOK_SECONDS)
 
     def keep(self, name: str, screen: str | None = None) -> None:
         """Write a screen (the present one) where SPARKTUI_CAPTURES says, numbered in the order of the story."""
