@@ -96,9 +96,7 @@ class Terminal:
             time.sleep(0.1)
 
     def wait(self, what: str, seen: Callable[[str], bool], *, seconds: float) -> str:
-        """A screen that `seen` accepts, where it stays so once more: the first may be half drawn. `what` names it in the
-        failure.
-        """
+        """A screen that `seen` accepts, after one more look: the first may be half drawn. `what` names it in failures."""
         end = time.monotonic() + seconds
         while True:
             screen = self.screen()
