@@ -83,9 +83,13 @@ class Terminal:
         """The program's exit status, waited for."""
         self._ended(seconds)
         end = time.monotonic() + seconds
-        # tmux sees the terminal closed before it has waited for the program.
+        # tmux sees the terminal closed before it has waited for the program, and at times (3.3a) never waits for it:
+        # the end of a second child makes it look at all of them.
         while not (said := self._of_pane("pane_dead_status")):
+            signal = self._of_pane("pane_dead_signal")
+            assert not signal, f"the program was ended by signal {signal}"
             assert time.monotonic() < end, f"tmux never said its exit status; on the screen:\n{self.screen()}"
+            self._tmux("run-shell", "true")
             time.sleep(0.1)
         return int(said)
 
@@ -96,7 +100,7 @@ class Terminal:
             time.sleep(0.1)
 
     def wait(self, what: str, seen: Callable[[str], bool], *, seconds: float) -> str:
-        """A screen that `seen` accepts, after one more look: the first may be half drawn. `what` names it in failures."""
+        """A screen that `seen` accepts, after one more look: the first may be half drawn. `what` names it."""
         end = time.monotonic() + seconds
         while True:
             screen = self.screen()
