@@ -29,9 +29,62 @@ def _s(id_: str, pattern: str, cause: str, fix: str, *, consequence: bool = Fals
     return Signature(id_, re.compile(pattern), cause, fix, consequence)
 
 
+_STORE = r"Engram rows: layer=\d+ rank=\d+ of \d+ (.+?): "
+"""How the row store begins its lines; the group is the packed file, as the container calls it."""
+_PAGE = r"(offset \d+ \(page \d+\)): "
+_PACK_ANEW = (
+    "move {1} away (/engram is this node's ENGRAM_DIR, on a worker its WORKER_ENGRAM_DIR; the pack step replaces no "
+    "file), then sparktui pack"
+)
+
 SIGNATURES: tuple[Signature, ...] = (
     # the overlay names its own failures
     _s("own", r"\[spark\] (?:FATAL|ERROR):? (?:rank=\d+ |NFS )?(.+?)(?:\. Next: (.+?)\.?)?$", "{1}", "{2}"),
+    # the row store's last words: the process ends with them (overlay/row_store/store.cpp)
+    _s(
+        "engram.drive",
+        _STORE + _PAGE + r"read failed twice: (.+? \(errno (?:5|61|84|121)\))",
+        "the drive cannot read {1} at {2}: {3}",
+        "dmesg and the drive's health (nvme smart-log) on this node first; then " + _PACK_ANEW,
+    ),
+    _s(
+        "engram.read",
+        _STORE + _PAGE + r"read failed twice: (.+? \(errno \d+\))",
+        "{1} could not be read at {2}: {3}",
+        "dmesg on this node says why. The file may be good: sparktui serve again; where it fails at the same offset, "
+        + _PACK_ANEW,
+    ),
+    _s(
+        "engram.cut-short",
+        _STORE + _PAGE + r"read cut short twice: (\d+ of \d+ bytes)",
+        "{1} was cut while it was in use: at {2} a read gave {3}",
+        _PACK_ANEW,
+    ),
+    _s(
+        "engram.damaged",
+        _STORE + _PAGE + r"((?:wrong checksum|the page there is another page), twice \(errno \d+\))",
+        "{1} is damaged at {2}: {3}",
+        _PACK_ANEW + "; where that happens again, dmesg and the drive's health (nvme smart-log)",
+    ),
+    _s(
+        "engram.ring",
+        _STORE + r"io_uring failed: (.+? \(errno \d+\))",
+        "the kernel refused to read {1} through io_uring: {2}",
+        "the file is not at fault: see in dmesg what this node is short of (memory, mostly), then sparktui serve",
+    ),
+    _s(
+        "engram.bad-id",
+        _STORE + r"(id -?\d+ at place \d+ is outside the table of \d+ rows)",
+        "the engine asked {1} for a row that no table has: {2}",
+        "the file is not at fault: sparktui doctor compares image and checkpoint of the nodes; keep this log "
+        "(sparktui logs)",
+    ),
+    _s(
+        "engram.forked",
+        _STORE + r"opened by process (\d+), used in another",
+        "{1} was opened by process {2} and used by another",
+        "the file is not at fault: the image's overlay and engine do not fit each other: sparktui build",
+    ),
     # memory
     _s(
         "driver.no-memory",
@@ -89,7 +142,8 @@ SIGNATURES: tuple[Signature, ...] = (
         "engram.wrong-shard",
         r"(?i)engram.{0,120}(?:mismatch|does not match|wrong rank|checksum|corrupt)|Engram retrieval failed",
         "the packed Engram rows are another rank's, another checkpoint's or damaged",
-        "sparktui pack makes them anew",
+        "sparktui pack says which file is wrong and replaces none: move it away (this line or the log names it), then "
+        "sparktui pack",
     ),
     _s(
         "engram.not-warm",

@@ -11,8 +11,35 @@ from hypothesis import strategies as st
 from sparktui.engine.signature_table import SIGNATURES
 from sparktui.engine.signatures import explain, first_cause, information
 
+ROWS = "Engram rows: layer=1 rank=0 of 3 /engram/engram-l1-r0of3.bin: "
+AT = "/engram/engram-l1-r0of3.bin at offset 40960 (page 9): "
+BUSY = "the kernel refused to read /engram/engram-l1-r0of3.bin through io_uring: "
+PAGE = ROWS + "offset 40960 (page 9): "
+"""As overlay/row_store/store.cpp writes them; tests/overlay/test_row_store_last_words.py has it write them."""
+
 CASES = [
     ("own", "[spark] ERROR the packed Engram rows are of rank 1", "of rank 1"),
+    ("engram.drive", PAGE + "read failed twice: Input/output error (errno 5)", AT + "Input/output error (errno 5)"),
+    ("engram.drive", PAGE + "read failed twice: No data available (errno 61)", AT + "No data available (errno 61)"),
+    (
+        "engram.read",
+        PAGE + "read failed twice: Cannot allocate memory (errno 12)",
+        "could not be read at offset 40960 (page 9): Cannot",
+    ),
+    ("engram.cut-short", PAGE + "read cut short twice: 512 of 4096 bytes (errno 0)", "a read gave 512 of 4096 bytes"),
+    ("engram.damaged", PAGE + "wrong checksum, twice (errno 0)", "at offset 40960 (page 9): wrong checksum, twice"),
+    (
+        "engram.damaged",
+        PAGE + "the page there is another page, twice (errno 0)",
+        "at offset 40960 (page 9): the page there",
+    ),
+    (
+        "engram.ring",
+        ROWS + "io_uring failed: Device busy (errno 16) while reading from page 9 on",
+        BUSY + "Device busy",
+    ),
+    ("engram.bad-id", ROWS + "id -1 at place 7 is outside the table of 384006168 rows", "id -1 at place 7 is outside"),
+    ("engram.forked", ROWS + "opened by process 17, used in another", "by process 17"),
     (
         "driver.no-memory",
         "NVRM: nvCheckOkFailedNoLog: Check failed: Out of memory [NV_ERR_NO_MEMORY] (0x00000051) returned from x",
@@ -140,6 +167,35 @@ def test_the_overlays_own_error_brings_its_own_next_step() -> None:
     found = explain(["[spark] ERROR rank=1 /models/x holds no config.json. Next: share or mount it."], 2, False)
     assert found is not None
     assert (found.cause, found.fix) == ("/models/x holds no config.json", "share or mount it")
+
+
+DAMAGE = ("engram.drive", "engram.cut-short", "engram.damaged")
+
+
+@pytest.mark.parametrize("case", [each for each in CASES if each[1].startswith(ROWS)], ids=lambda case: case[1][58:])
+def test_the_row_stores_last_words_explain_an_abort_and_name_the_file(case: tuple[str, str, str]) -> None:
+    """Not `exit.134` and another rank. A file that is bad has to be moved: the pack step leaves it where it is."""
+    found = explain([case[1], "Fatal Python error: Aborted", "Connection closed by peer [10.0.0.3]:4711"], 134, False)
+    assert found is not None and not found.consequence
+    assert found.id == case[0] and "/engram/engram-l1-r0of3.bin" in found.cause
+    moved = "move /engram/engram-l1-r0of3.bin away" in found.fix and "then sparktui pack" in found.fix
+    assert moved == (found.id in (*DAMAGE, "engram.read"))
+    assert ("not at fault" in found.fix) == (found.id in ("engram.ring", "engram.bad-id", "engram.forked"))
+    assert ("dmesg" in found.fix) == (found.id not in ("engram.cut-short", "engram.bad-id", "engram.forked"))
+
+
+def test_what_the_row_store_says_while_it_works_is_no_failure() -> None:
+    opened = (
+        "rows=[0,128000880) backend=io_uring depth=96 cache_bytes=0 (0 slots, 4-way) crc32c=instruction packed=True"
+    )
+    counted = "lookups=120 ids=5760 owned=1920 hits=0 pages=1920 retries=1 errors=0 p50=1.2ms p99=3.0ms"
+    for text in (opened, opened + "; page buffers not registered", counted):
+        assert explain([f"Engram rows: layer=1 rank=0 of 3 {text}"], None, None) is None
+
+
+def test_a_wrong_file_has_to_be_moved_before_it_is_packed_again() -> None:
+    found = explain(["RuntimeError: packed Engram file does not match this rank"], 1, False)
+    assert found is not None and "move it away" in found.fix and "makes them anew" not in found.fix
 
 
 def test_every_signature_has_a_case() -> None:

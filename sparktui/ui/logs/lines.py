@@ -61,6 +61,13 @@ def clean(raw: str) -> tuple[str, ...]:
 
 _SIGNATURE_HINTS: dict[str, tuple[str, ...]] = {
     "own": ("[spark]",),
+    "engram.drive": ("engram rows:",),
+    "engram.read": ("engram rows:",),
+    "engram.cut-short": ("engram rows:",),
+    "engram.damaged": ("engram rows:",),
+    "engram.ring": ("engram rows:",),
+    "engram.bad-id": ("engram rows:",),
+    "engram.forked": ("engram rows:",),
     "driver.no-memory": ("nv_err",),
     "kv.no-memory": ("no gpu memory",),
     "kv.no-room": ("no room",),
