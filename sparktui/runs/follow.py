@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
+from sparktui.errors import StepFailed
 from sparktui.events import Event, Outcome, RunFinished, RunStarted, StepFinished, StepStarted
 from sparktui.runs import journal
 from sparktui.runs.identity import Identity
@@ -17,6 +19,8 @@ from sparktui.runs.lock import holder
 from sparktui.runs.request import RunRequest, read_process, read_request, run_folders, runs_folder
 
 POLL_SECONDS = 0.15
+BATCH_ENTRIES = 200
+"""So few that a viewer which takes them at once still answers keys in between."""
 STARTING_SECONDS = 30.0
 """How long a run may take until its process says who it is."""
 
@@ -100,30 +104,115 @@ def current(state_dir: Path) -> Standing | None:
     return standing(folders[-1]) if folders else None
 
 
-async def follow_entries(run_dir: Path, from_seq: int = 0) -> AsyncIterator[Entry]:
-    """The journal's lines from `from_seq` on, as they come; ends after the closing line.
+class Follower:
+    """The journal's lines from `from_seq` on, in batches as they come; ends after the closing line.
 
     When the process is gone without one, a closing line is made up from what is known (it is not in the journal).
+    A thread reads, so that a folder that does not answer blocks nobody's event loop. Nobody waits for it either: once
+    stopped it ends at its next look at the folder, and it is a daemon.
+
+    Raises (while iterating):
+        StepFailed: the folder cannot be read.
     """
-    tail = journal.Tail(run_dir, from_seq)
-    try:
-        while True:
-            process = read_process(run_dir)
-            alive = process.alive if process else _young(run_dir)
+
+    def __init__(self, run_dir: Path, from_seq: int = 0) -> None:
+        self._run_dir = run_dir
+        self._from_seq = from_seq
+        self._found: asyncio.Queue[list[Entry] | StepFailed | None] = asyncio.Queue()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._stopped = threading.Event()
+        self._began: float | None = None
+
+    @property
+    def silent_seconds(self) -> float:
+        """How long the folder has owed an answer; 0 when it owes none."""
+        began = self._began
+        return time.monotonic() - began if began is not None else 0.0
+
+    def stop(self) -> None:
+        self._stopped.set()
+
+    def __aiter__(self) -> Follower:
+        return self
+
+    async def __anext__(self) -> list[Entry]:
+        if self._loop is None:
+            self._loop = asyncio.get_running_loop()
+            threading.Thread(target=self._read, name=f"journal {self._run_dir.name}", daemon=True).start()
+        found = await self._found.get()
+        if isinstance(found, StepFailed):
+            raise found
+        if found is None:
+            self._found.put_nowait(None)  # it has ended for whoever asks again, too
+            raise StopAsyncIteration
+        return found
+
+    # in the thread
+
+    def _read(self) -> None:
+        tail = journal.Tail(self._run_dir, self._from_seq)
+        try:
+            if not self._read_to_closing_line(tail) and not self._stopped.is_set():
+                self._make_up_closing_line()
+        except OSError as error:
+            why = f"the journal {self._run_dir} cannot be read: {error.strerror or error}"
+            self._hand(StepFailed(why, fix=f"ls -l {self._run_dir}", node="head"))
+        finally:
+            tail.close()
+            self._hand(None)
+            self._began = None
+
+    def _hand(self, found: list[Entry] | StepFailed | None) -> None:
+        assert self._loop is not None
+        self._began = time.monotonic()
+        try:
+            self._loop.call_soon_threadsafe(self._found.put_nowait, found)
+        except RuntimeError:  # the loop is closed
+            self._stopped.set()
+
+    def _read_to_closing_line(self, tail: journal.Tail) -> bool:
+        """False when the process is gone without one."""
+        while not self._stopped.is_set():
+            self._began = time.monotonic()
+            # The process first: what it wrote before it ended is then in the journal that is read next.
+            process = read_process(self._run_dir)
+            alive = process.alive if process else _young(self._run_dir)
+            batch: list[Entry] = []
             for entry in tail.poll():
-                yield entry
+                batch.append(entry)
                 if isinstance(entry.event, RunFinished):
-                    return
+                    self._hand(batch)
+                    return True
+                if len(batch) >= BATCH_ENTRIES:
+                    self._hand(batch)
+                    batch = []
+                if self._stopped.is_set():
+                    return False
+            if batch:
+                self._hand(batch)
             if not alive:
-                break
-            await asyncio.sleep(POLL_SECONDS)
+                return False
+            self._began = None
+            self._stopped.wait(POLL_SECONDS)
+        return False
+
+    def _make_up_closing_line(self) -> None:
+        said = standing(self._run_dir)
+        # A finished run whose closing line lies before `from_seq` has nothing new to say.
+        if said.condition is Condition.DIED and said.finished is not None:
+            seq = max(said.last_seq + 1, self._from_seq)
+            self._hand([Entry(seq, "", said.finished, journal.envelope(said.finished, seq, str))])
+
+
+async def follow_entries(run_dir: Path, from_seq: int = 0) -> AsyncIterator[Entry]:
+    """`Follower`, line by line."""
+    follower = Follower(run_dir, from_seq)
+    try:
+        async for batch in follower:
+            for entry in batch:
+                yield entry
     finally:
-        tail.close()
-    said = standing(run_dir)
-    # A finished run whose closing line lies before `from_seq` has nothing new to say.
-    if said.condition is Condition.DIED and said.finished is not None:
-        seq = max(said.last_seq + 1, from_seq)
-        yield Entry(seq, "", said.finished, journal.envelope(said.finished, seq, str))
+        follower.stop()
 
 
 async def follow(run_dir: Path, from_seq: int = 0) -> AsyncIterator[tuple[int, Event]]:

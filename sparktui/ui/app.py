@@ -6,13 +6,11 @@ import asyncio
 import contextlib
 import gc
 import time
-import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from textual import work
-from textual.app import App
 from textual.binding import Binding, BindingType
 from textual.content import Content
 from textual.filter import LineFilter, Monochrome, NoColor
@@ -20,16 +18,18 @@ from textual.reactive import var
 from textual.screen import ModalScreen
 from textual.worker import Worker, WorkerState
 
-from sparktui.errors import SparktuiError, StepFailed
-from sparktui.runs.kept_traceback import NAME, keep_traceback
+from sparktui.errors import DeadlineExceeded, SparktuiError, StepFailed
 from sparktui.runs.view import RunView, StepView
 from sparktui.shipped import shipped
 from sparktui.telemetry.history import History
 from sparktui.telemetry.sample import ClusterSnapshot, EndpointState
+from sparktui.ui.boot_watching import BootWatching
+from sparktui.ui.endpoint_words import endpoint_words
 from sparktui.ui.frame import FrameScreen
 from sparktui.ui.glyphs import ASCII, UNICODE, Glyphs
 from sparktui.ui.line_filters import AsciiOnly, NoColours
 from sparktui.ui.messages import Copied, RunChanged, SnapshotArrived, StepRequested
+from sparktui.ui.run_notice import RunNotice
 from sparktui.ui.session import Session, Start
 from sparktui.ui.style_sheet import ParsedOnce
 from sparktui.ui.terminal import Colour, Terminal
@@ -39,9 +39,7 @@ if TYPE_CHECKING:
     from textual.command import Provider
     from textual.screen import Screen
 
-    from sparktui.engine.ladder import RankBoot
     from sparktui.steps.step import Inspection
-    from sparktui.telemetry.serving import Endpoint
 
 
 NOTICE_SECONDS = 2.0
@@ -76,11 +74,8 @@ def _logs() -> Screen[None]:
     return LogsScreen()
 
 
-class SparkApp(App[int]):
+class SparkApp(BootWatching):
     """Attributes:
-    run_view: the run that is followed, or the last one.
-    snapshot: the newest picture of the nodes.
-    boots: how far each rank's boot is; empty when nobody watches.
     inspections: what the nodes last said about each step; an error where they could not be asked.
     inspected_at: when each of them came, by `clock`.
     remembered: how each verb ended the last time.
@@ -111,9 +106,6 @@ class SparkApp(App[int]):
         Binding("ctrl+q", "leave", "quit", show=False, priority=True, system=True),
     ]
 
-    run_view: var[RunView] = var(RunView(), init=False)
-    snapshot: var[ClusterSnapshot] = var(ClusterSnapshot(), init=False)
-    boots: var[tuple[RankBoot, ...]] = var((), init=False)
     inspections: var[dict[str, Inspection | SparktuiError]] = var(dict, init=False)
     looking: var[frozenset[str]] = var(frozenset(), init=False)
     """The verbs that are being inspected."""
@@ -130,12 +122,9 @@ class SparkApp(App[int]):
         self.session = Session(start)
         self.run_dir: Path | None = None
         self.history = History()
-        self.endpoint: Endpoint | None = None
-        self.boot_problems: dict[str, str] = {}
-        """Why a node's ladder may be old."""
         self.inspected_at: dict[str, float] = {}
-        self._watching_boots = False
         self._looked = False
+        self._run_notice = RunNotice(self)
         self.clock: Callable[[], float] = time.time
         """Seconds since the epoch, as the journals' `at`; a test gives its own."""
         self.monotonic: Callable[[], float] = time.monotonic
@@ -160,7 +149,7 @@ class SparkApp(App[int]):
     def on_mount(self) -> None:
         # Heavy imports wait for the first picture. Nothing is painted while the app still starts, hence later.
         self.call_later(self.call_after_refresh, self.painted)
-        self.set_interval(NOTICE_SECONDS, self.notice_run)
+        self.set_interval(NOTICE_SECONDS, self._run_notice.tick)
 
     def painted(self) -> None:
         """The first picture is there. What made it is kept out of all later searches for garbage."""
@@ -203,7 +192,7 @@ class SparkApp(App[int]):
             parts.append(Content(f"{run.current or next(iter(run.verbs), 'a run')} {goes}"))
         serving = self.snapshot.serving
         if serving.url or serving.state != "unknown":
-            parts.append(Content.styled(f"endpoint {serving.state}", "$success" if serving.state == "ready" else ""))
+            parts.append(endpoint_words(serving))
         severe = [alarm for alarm in self.snapshot.alarms if alarm.severe]
         if severe:
             parts.append(Content.styled(f"{self.glyphs.failed} {severe[0].node}: {severe[0].what}", "$error"))
@@ -214,20 +203,22 @@ class SparkApp(App[int]):
     @work(group="begin", exclusive=True, exit_on_error=False)
     async def begin(self) -> None:
         """Settings, the run that goes on, then what the nodes say. Called again after the settings changed."""
-        if self.session.needs_first_start:
-            self.first_start()
-            return
-        self.workers.cancel_group(self, "telemetry")
         try:
+            await self.session.look_for_env_file()
+            if self.session.needs_first_start:
+                self.first_start()
+                return
+            self.workers.cancel_group(self, "telemetry")
             await self.session.load()
         except SparktuiError as error:
             self.trouble = "\n".join(error.lines())
             return
         self.trouble = ""
-        self.remembered = await self.session.remembered()
-        run_dir = await self.session.current()
-        if run_dir is not None:
-            self.follow(run_dir)
+        with contextlib.suppress(DeadlineExceeded):  # said by `_tell_silence`, which begins again when it answers
+            self.remembered = await self.session.remembered()
+            run_dir = await self.session.current()
+            if run_dir is not None:
+                self.follow(run_dir)
         self.watch_cluster()
         self._looked = False
         self.look_once()
@@ -251,14 +242,6 @@ class SparkApp(App[int]):
 
         self.push_screen(FirstStart(), made)
 
-    def notice_run(self) -> None:
-        """A run that somebody else began, in another terminal or by a command, is shown here as well."""
-        if self.session.settings is None or self.starting or self.run_view.active:
-            return
-        run_dir = self.session.holding()
-        if run_dir is not None and run_dir != self.run_dir:
-            self.follow(run_dir)
-
     @work(group="follow", exclusive=True, exit_on_error=False)
     async def follow(self, run_dir: Path) -> None:
         self.run_dir = run_dir
@@ -267,7 +250,8 @@ class SparkApp(App[int]):
             was_active = was_active or view.active
             self.starting = ""
             self.post_message(RunChanged(view))
-        self.remembered = await self.session.remembered()
+        with contextlib.suppress(DeadlineExceeded):
+            self.remembered = await self.session.remembered()
         if was_active:
             # What build wrote into the env file decides what the nodes are asked next.
             with contextlib.suppress(SparktuiError):
@@ -294,35 +278,15 @@ class SparkApp(App[int]):
             self.post_message(SnapshotArrived(snapshot))
 
     def on_snapshot_arrived(self, message: SnapshotArrived) -> None:
+        hung = self.snapshot.serving.state is EndpointState.HANGS
         self.snapshot = message.snapshot
         self.watch_boots_where_wanted()
+        if self._looked and hung is not (self.snapshot.serving.state is EndpointState.HANGS):
+            self.look_again("serve")  # what the nodes said of it is no longer true
 
-    def watch_boots_where_wanted(self) -> None:
-        """While something boots; the ladders need the Docker Engines, which a monitor of a ready endpoint spares."""
-        serves = self.run_view.active and self.run_view.current == "serve"
-        wanted = serves or self.snapshot.serving.state is EndpointState.STARTING
-        if wanted and not self._watching_boots and self.session.settings is not None:
-            self._watching_boots = True
-            self.watch_ladders()
-        elif not wanted and self._watching_boots:
-            self._watching_boots = False
-            self.workers.cancel_group(self, "boots")
-
-    @work(group="boots", exclusive=True, exit_on_error=False)
-    async def watch_ladders(self) -> None:
-        """Every rank's ladder; the last rungs stay when nobody watches any more."""
-        from sparktui.telemetry.boots import BootWatch
-
-        watch = BootWatch(await self.session.links())
-        try:
-            async for boots in watch.boots():
-                self.boots = boots
-                self.boot_problems = watch.problems
-                if self.endpoint is not None:
-                    self.endpoint.engine_running = watch.running(0)
-        finally:
-            if self.endpoint is not None:
-                self.endpoint.engine_running = None
+    @work(group="look again", exclusive=True, exit_on_error=False)
+    async def look_again(self, verb: str) -> None:
+        await self._look_at(verb)
 
     @work(group="look", exclusive=True, exit_on_error=False)
     async def look(self) -> None:
@@ -378,16 +342,17 @@ class SparkApp(App[int]):
     def on_copied(self, message: Copied) -> None:
         """To the terminal's clipboard, and to a file: many terminals drop the former without a word."""
         self.copy_to_clipboard(message.text)
+        self.keep_copy(message.text, message.what)
+
+    @work(group="copy", exit_on_error=False)
+    async def keep_copy(self, text: str, what: str) -> None:
         where = ""
         if self.session.settings is not None:
-            path = self.session.state_dir / "copied.txt"
             try:
-                path.parent.mkdir(parents=True, exist_ok=True)
-                path.write_text(message.text + "\n")
-                where = f"; also in {path}"
-            except OSError as error:
-                where = f"; not in a file: {error.strerror or error}"
-        self.notify(f"{message.what} copied{where}", markup=False)
+                where = f"; also in {await self.session.keep_copy(text)}"
+            except (OSError, DeadlineExceeded) as error:
+                where = f"; not in a file: {getattr(error, 'strerror', '') or error}"
+        self.notify(f"{what} copied{where}", markup=False)
 
     async def action_go(self, mode: str) -> None:
         await self.switch_mode(mode)
@@ -423,21 +388,14 @@ class SparkApp(App[int]):
         """What nobody foresaw becomes a sentence and a file; the screens stay."""
         if event.state is not WorkerState.ERROR or event.worker.error is None:
             return
-        error = event.worker.error
-        where = self._save_traceback(error)
+        self.keep_traceback(event.worker.error)
+
+    @work(group="traceback", exit_on_error=False)
+    async def keep_traceback(self, error: BaseException) -> None:
+        where = await self.session.keep_traceback(error)
         self.notify(
             f"sparktui: {type(error).__name__}: {error}\n  next: {where}", severity="error", timeout=20, markup=False
         )
-
-    def _save_traceback(self, error: BaseException) -> str:
-        if self.session.settings is None:
-            return "run it again from a terminal that keeps its output"
-        folder = self.session.state_dir
-        text = "".join(traceback.format_exception(error))
-        try:
-            return f"see {keep_traceback(folder, text, self.session.settings.mask)}"
-        except OSError as refused:
-            return f"{folder / NAME} cannot be written: {refused.strerror}"
 
     async def on_unmount(self) -> None:
         with contextlib.suppress(TimeoutError):
