@@ -87,7 +87,7 @@ bool PackedFile::open(const char *path, const rs_expected &expected, std::string
     const std::uint64_t wanted = kHeaderBytes + header_.pages * kPageBytes;
     if (static_cast<std::uint64_t>(found.st_size) != wanted) {
         error = path_ + " has " + std::to_string(found.st_size) + " bytes, its header promises " +
-                std::to_string(wanted) + ": pack it again";
+                std::to_string(wanted);
         return false;
     }
     return true;

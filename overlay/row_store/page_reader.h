@@ -36,7 +36,7 @@ struct Batch {
 struct ReadFailure {
     enum class Kind { none, failed, cut_short, wrong_checksum, wrong_number, ring };
     Kind kind = Kind::none;
-    std::uint64_t page = 0;
+    std::uint64_t page = 0;   // ring: the batch's first, none that is known to be bad
     std::int32_t result = 0;  // bytes, or -errno
 };
 

@@ -43,7 +43,7 @@ typedef struct rs_expected {
 typedef struct rs_options {
     uint32_t abi;           /* RS_ABI */
     uint32_t backend;       /* enum rs_backend; RS_AUTO: io_uring where the probe's read works, else threads */
-    uint32_t depth;         /* page reads in flight, 1..4096: threads of the pool, entries of the ring */
+    uint32_t depth;         /* page reads in flight, 1..4096: threads of the pool; the ring has twice as many entries */
     uint32_t strict;        /* 1: any error of a lookup is written to stderr and ends the process (abort) */
     uint32_t cache_ways;    /* 1..16 */
     uint32_t stats_seconds; /* a statistics line on stderr at most this often; 0: never */

@@ -178,9 +178,14 @@ void Store::explain(const ReadFailure &failure, char *text, std::size_t bytes) c
     char what[160], reason[96];
     const int number = failure.result < 0 ? -failure.result : 0;
     const char *named = ::strerror_r(number, reason, sizeof reason);
+    if (failure.kind == Kind::ring) {
+        // The kernel refused the call, not a page: none is blamed.
+        std::snprintf(text, bytes, "%s: io_uring failed: %s (errno %d) while reading from page %" PRIu64 " on",
+                      file_.path(), named, number, failure.page);
+        return;
+    }
     switch (failure.kind) {
         case Kind::failed: std::snprintf(what, sizeof what, "read failed twice: %s (errno %d)", named, number); break;
-        case Kind::ring: std::snprintf(what, sizeof what, "io_uring failed: %s (errno %d)", named, number); break;
         case Kind::cut_short:
             std::snprintf(what, sizeof what, "read cut short twice: %d of 4096 bytes (errno 0)", failure.result);
             break;
@@ -188,6 +193,7 @@ void Store::explain(const ReadFailure &failure, char *text, std::size_t bytes) c
             std::snprintf(what, sizeof what, "the page there is another page, twice (errno 0)");
             break;
         case Kind::wrong_checksum:
+        case Kind::ring:
         case Kind::none: std::snprintf(what, sizeof what, "wrong checksum, twice (errno 0)"); break;
     }
     std::snprintf(text, bytes, "%s: offset %" PRIu64 " (page %" PRIu64 "): %s", file_.path(), offset, failure.page,
