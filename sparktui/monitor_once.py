@@ -47,7 +47,7 @@ def rows(snapshot: ClusterSnapshot) -> list[Event]:
     for node in snapshot.nodes:
         events += _node_rows(node)
     serving = snapshot.serving
-    states = {EndpointState.READY: State.OK, EndpointState.UNKNOWN: State.UNKNOWN}
+    states = {EndpointState.READY: State.OK, EndpointState.UNKNOWN: State.UNKNOWN, EndpointState.HANGS: State.FAIL}
     events.append(
         Finding(
             STEP,

@@ -202,6 +202,13 @@ class ScriptedEngine:
             raise self._link.engine.broken
         return work(self._link.engine.client)
 
+    async def inspected(self, container: str) -> dict[str, Any] | None:
+        self._link._note(Asked("docker", f"inspect {container}"))
+        await asyncio.sleep(0)
+        if self._link.engine.broken is not None:
+            raise self._link.engine.broken
+        return next((each.attrs for each in self._link.engine.containers.values() if each.name == container), None)
+
     async def lines(
         self, container: str, *, since_seconds: float | None, tail: int | None, follow: bool
     ) -> AsyncIterator[str]:

@@ -87,6 +87,12 @@ class RankBoot:
     ready: ReadyLine | None = None
     asked: bool = True
     """Whether anybody has looked: of a rank that nobody could ask yet it is unknown whether it was started."""
+    read: bool = True
+    """Whether its log is read; else no more is known than that its container is there."""
+    seen_at: float | None = None
+    """When it was last heard of, where it cannot be asked now; None while it can."""
+    unseen: str = ""
+    """Why it cannot be asked now, in a sentence; what is known of it may be old."""
 
     @property
     def is_head(self) -> bool:
@@ -292,7 +298,8 @@ class Boot:
                 "exited",
                 each.rank,
                 each.node,
-                f"rank {each.rank} ended ({_exit_text(each)}) at {each.phase.title}",
+                f"rank {each.rank} ended ({_exit_text(each)})"
+                + ("" if each.phase is Phase.NOTHING else f" at {each.phase.title}"),
                 f"sparktui logs {each.node}; stop, then serve again",
                 each.last_line,
             )

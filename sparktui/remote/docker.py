@@ -157,6 +157,17 @@ class SocketEngine:
             return gone
         return explain_refusal(read_access(asked.stdout), error, node=self._link.node.name)
 
+    async def inspected(self, container: str) -> dict[str, Any] | None:
+        """See DockerEngine."""
+        from sparktui.remote.docker_glance import GLANCE_SECONDS, inspected
+
+        try:
+            return await inspected(self.socket, container, node=self._link.node.name)
+        except TimeoutError:
+            raise self._late(GLANCE_SECONDS) from None
+        except OSError as error:
+            raise await self.explain(str(error) or type(error).__name__) from None
+
     async def lines(
         self, container: str, *, since_seconds: float | None, tail: int | None, follow: bool
     ) -> AsyncIterator[str]:

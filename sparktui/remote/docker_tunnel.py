@@ -58,6 +58,11 @@ class TunnelledEngine(SocketEngine):
         # Whoever holds this engine goes on over the link's next connection.
         return await (await self._ssh.docker()).call(work, deadline_seconds=deadline_seconds)
 
+    async def inspected(self, container: str) -> dict[str, Any] | None:
+        if not self.connection.is_closed():
+            return await super().inspected(container)
+        return await (await self._ssh.docker()).inspected(container)
+
     async def explain(self, error: str) -> SparktuiError:
         if self.connection.is_closed():
             return NodeUnreachable(

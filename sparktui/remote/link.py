@@ -49,6 +49,14 @@ class DockerEngine(Protocol):
         """
         ...
 
+    async def inspected(self, container: str) -> dict[str, Any] | None:
+        """What `docker inspect` says, without the SDK and without a thread; None where there is no such container.
+
+        Raises:
+            DockerUnavailable, DeadlineExceeded: as `call`.
+        """
+        ...
+
     def lines(
         self, container: str, *, since_seconds: float | None, tail: int | None, follow: bool
     ) -> AsyncIterator[str]:

@@ -100,6 +100,19 @@ async def look(link: NodeLink, name: str) -> OurContainer | None:
     return from_inspect(plain)
 
 
+async def glance(link: NodeLink, name: str) -> OurContainer | None:
+    """As `look`, without Docker's SDK.
+
+    Raises:
+        StepFailed: the name is taken by a container that is not ours.
+    """
+    plain = await (await link.docker()).inspected(name)
+    if plain is None:
+        return None
+    _refuse_foreign(link, name, plain)
+    return from_inspect(plain)
+
+
 async def start(link: NodeLink, spec: ContainerSpec) -> None:
     """Create and start; an exited container of ours with that name is replaced, a running one is an error."""
     existing = await look(link, spec.name)

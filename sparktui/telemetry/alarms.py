@@ -6,12 +6,26 @@ those of owners' reports (facts: memory wedges, link flaps, clock latch); the ca
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
-from sparktui.telemetry.sample import Alarm, ClusterSnapshot, EndpointState, Freshness, NodeSample, PortReading
+from sparktui.telemetry.sample import (
+    Alarm,
+    ClusterSnapshot,
+    EndpointState,
+    Freshness,
+    Life,
+    NodeSample,
+    PortReading,
+    RankLife,
+    Serving,
+)
 
 GIB = 1024**3
+RANKS, NO_CONTAINER, UNSEEN = "endpoint.ranks", "endpoint.container", "endpoint.unseen"
+ABSENT_SECONDS = 45.0
+"""Longer than `sparktui stop` waits for an engine to end."""
+UNSEEN_SECONDS = 12.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,8 +272,9 @@ def _gpu(node: NodeSample, limits: Limits) -> Iterator[Rule]:
 
 
 def _endpoint(now: ClusterSnapshot) -> Iterator[Rule]:
-    """T5, U75: the endpoint that went away; and one that answers although a rank's node has gone."""
+    """The endpoint that went away, or that answers although a rank has gone."""
     serving = now.serving
+    removed = bool(now.ranks) and now.ranks[0].life is Life.ABSENT  # by somebody's wish: sparktui stop
     yield Rule(
         Alarm(
             "endpoint.down",
@@ -268,21 +283,80 @@ def _endpoint(now: ClusterSnapshot) -> Iterator[Rule]:
             f"the endpoint answered before and does not now: {serving.problem or serving.url}",
             "sparktui status; the reason is in the log: sparktui logs head",
         ),
-        serving.state is EndpointState.DOWN and serving.was_ready,
-        serving.state in (EndpointState.READY, EndpointState.STARTING) or not serving.was_ready,
+        serving.state is EndpointState.DOWN and serving.was_ready and not removed,
+        serving.state in (EndpointState.READY, EndpointState.STARTING) or not serving.was_ready or removed,
     )
-    gone = [node.node for node in now.nodes if node.freshness is Freshness.GONE]
+    yield from _ranks(now)
+
+
+def _ranks(now: ClusterSnapshot) -> Iterator[Rule]:
+    """T5, U75: it answers, and not all ranks are there. Nothing of the endpoint's own tells for minutes."""
+    serving, silent = now.serving, {node.node for node in now.nodes if node.freshness is Freshness.GONE}
+    answered = serving.state is EndpointState.READY or serving.was_ready
+    # What serves is ours only when one of our engines runs or has run: an old container may lie beside another program.
+    ours = any(each.life is Life.RUNS or each.has_run for each in now.ranks)
+    ended = [each for each in now.ranks if each.life is Life.ENDED] if ours else []
+    absent = [each for each in now.ranks if each.life is Life.ABSENT] if ours else []
+    nodes = sorted(silent - {each.node for each in ended})
+    gone = [f"rank {each.rank} is gone: its engine on {each.node} {how_it_ended(each)}" for each in ended]
+    gone += [f"{node} is gone" for node in nodes]
+    first = ended[0].node if ended else nodes[0] if nodes else ""
+    fix = f"sparktui logs {first}; then sparktui stop and sparktui serve"
+    what = f"{'; '.join(gone)}; the endpoint still answers, requests now hang"
+    if serving.state is EndpointState.DOWN:
+        what = "; ".join(gone)
+    yield Rule(
+        Alarm(RANKS, first, True, what, fix),
+        answered and bool(gone) and (bool(ended) or serving.state is not EndpointState.DOWN),
+        not gone or (not ended and serving.state is EndpointState.DOWN),
+    )
+    # While sparktui stop goes on, containers go one after the other.
+    names = ", ".join(f"rank {each.rank} ({each.node})" for each in absent)
     yield Rule(
         Alarm(
-            "endpoint.ranks",
-            gone[0] if gone else "",
+            NO_CONTAINER,
+            absent[0].node if absent else "",
             True,
-            f"the endpoint answers, but {', '.join(gone)} is gone: requests now hang",
-            "sparktui status; then sparktui stop and sparktui serve",
+            f"{names}: no engine container, although the endpoint answers: requests hang",
+            "sparktui stop and sparktui serve",
         ),
-        serving.state is EndpointState.READY and bool(gone),
-        not gone or serving.state is not EndpointState.READY,
+        serving.state is EndpointState.READY and bool(absent),
+        not absent or serving.state is EndpointState.DOWN,
+        after_seconds=ABSENT_SECONDS,
     )
+    unseen = [each for each in now.ranks if each.life is Life.UNKNOWN and each.problem and each.node not in silent]
+    names = ", ".join(f"rank {each.rank} ({each.node})" for each in unseen)
+    yield Rule(
+        Alarm(
+            UNSEEN,
+            unseen[0].node if unseen else "",
+            False,
+            f"{names}: not known whether it runs: {unseen[0].problem if unseen else ''}",
+            "the endpoint may answer without it; sparktui doctor",
+        ),
+        serving.state is EndpointState.READY and bool(unseen),
+        not unseen or serving.state is not EndpointState.READY,
+        after_seconds=UNSEEN_SECONDS,
+    )
+
+
+def how_it_ended(rank: RankLife) -> str:
+    """`ended, exit status 137`, `ran out of memory`."""
+    if rank.oom_killed:
+        return "ran out of memory"
+    return "ended" if rank.exit_code is None else f"ended, exit status {rank.exit_code}"
+
+
+def overruled(serving: Serving, alarms: Iterable[Alarm]) -> Serving:
+    """What an endpoint says of itself, corrected by what the ranks' nodes say."""
+    if serving.state not in (EndpointState.READY, EndpointState.UNKNOWN):
+        return serving
+    for alarm in alarms:
+        if alarm.id in (RANKS, NO_CONTAINER):
+            return replace(serving, state=EndpointState.HANGS, problem=alarm.what)
+        if alarm.id == UNSEEN and serving.state is EndpointState.READY:
+            return replace(serving, problem=alarm.what)
+    return serving
 
 
 def _gib(value: int | None) -> str:

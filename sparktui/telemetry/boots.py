@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import replace
 
 from sparktui.engine.ladder import RankBoot
 from sparktui.engine.launch import container_name
@@ -12,6 +13,7 @@ from sparktui.engine.phases import Phase
 from sparktui.engine.rank_news import Began, Line, News, RankNews, Seen, Trouble, has_ended
 from sparktui.remote.link import NodeLink
 from sparktui.telemetry.log_clock import LogClock
+from sparktui.telemetry.sample import Life, RankLife
 
 BOOTING_SECONDS = 2.0
 WAITING_SECONDS = 3.0
@@ -43,6 +45,7 @@ class BootWatch:
         self._boots = [RankBoot(link.node.rank, link.node.name, asked=False) for link in links]
         self._running: list[bool | None] = [None] * len(links)
         self._problems: dict[str, str] = {}
+        self._heard_at: list[float | None] = [None] * len(links)
         self._news = RankNews(links, [container_name(link.node) for link in links], pause=self._pause)
 
     @property
@@ -103,9 +106,13 @@ class BootWatch:
         if isinstance(news, Seen):
             self._running[rank] = news.container is not None and news.container.running
             self._problems.pop(boot.node, None)
+            boot = replace(boot, unseen="", seen_at=None)
         elif isinstance(news, Trouble) and not news.of_log:
             self._problems[boot.node] = news.error.what
             self._running[rank] = None
+            boot = replace(boot, unseen=news.error.what, seen_at=self._heard_at[rank])
+        if not isinstance(news, Trouble):
+            self._heard_at[rank] = now
         self._boots[rank] = boot
 
     def _pause(self, rank: int) -> float:
@@ -115,3 +122,35 @@ class BootWatch:
         if boot.up:
             return UP_SECONDS
         return WAITING_SECONDS if boot.phase is Phase.NOTHING else BOOTING_SECONDS
+
+
+def warming_up(boots: Sequence[RankBoot]) -> bool:
+    """The head's server answers (SGLang's own `fired up`) and the overlay's warm-up has not said READY."""
+    return bool(boots) and boots[0].phase is Phase.WARM_UP and not boots[0].exited
+
+
+def with_lives(boots: Sequence[RankBoot], lives: Sequence[RankLife]) -> tuple[RankBoot, ...]:
+    """The ladders as they were last read, corrected by what is known of the containers since; for a time without watch.
+
+    A rank whose ladder was never read shows whether its container runs.
+    """
+    known = {boot.rank: boot for boot in boots}
+    return tuple(_with_life(known.get(each.rank), each) for each in lives) or tuple(boots)
+
+
+def _with_life(boot: RankBoot | None, life: RankLife) -> RankBoot:
+    bare = RankBoot(life.rank, life.node)
+    if life.life is Life.ABSENT:
+        return bare
+    there = boot if boot is not None and boot.phase is not Phase.NOTHING else None
+    unseen, seen_at = life.problem, life.seen_at if life.problem else None
+    if life.life is Life.UNKNOWN:
+        last = there or boot or replace(bare, asked=False)
+        return replace(last, unseen=unseen, seen_at=seen_at)
+    if life.life is Life.RUNS:
+        running = there if there is not None and not there.exited else replace(bare, read=False)
+        return replace(running, unseen="", seen_at=None)
+    ended = there or (boot if boot is not None and boot.exited else replace(bare, read=False))
+    if not ended.exited:
+        ended = ended.container_exited(life.seen_at or 0.0, life.exit_code, life.oom_killed)
+    return replace(ended, unseen=unseen, seen_at=seen_at)

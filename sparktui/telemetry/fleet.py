@@ -8,9 +8,10 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Protocol
 
 from sparktui.remote.link import NodeLink
-from sparktui.telemetry.alarms import AlarmBook, Limits
+from sparktui.telemetry.alarms import AlarmBook, Limits, overruled
 from sparktui.telemetry.follower import NodeFollower
 from sparktui.telemetry.kept_samples import KeptSamples
+from sparktui.telemetry.rank_lives import RankLives
 from sparktui.telemetry.sample import ClusterSnapshot, Serving
 
 _CLOSE_SECONDS = 0.9
@@ -36,6 +37,7 @@ class Fleet:
         serving: the endpoint's follower; None watches no endpoint.
         limits: what an alarm is; its floor is shown in each node's memory.
         planned: node name and cage (`p0`) of every planned cable's end.
+        lives: look at the ranks' containers as well.
         kept: keeps the last minutes on the head's disk; a node that never answers is shown as it was last seen.
     """
 
@@ -50,10 +52,12 @@ class Fleet:
         limits: Limits | None = None,
         planned: frozenset[tuple[str, str]] = frozenset(),
         kept: KeptSamples | None = None,
+        lives: bool = False,
         interval_seconds: float = 1.0,
     ) -> None:
         limits = limits or Limits()
         self._clock, self._serving, self._interval = clock, serving, interval_seconds
+        self._lives = RankLives(links, clock=clock) if lives else None
         self._book, self._kept = AlarmBook(limits, planned), kept
         self._followers = tuple(
             NodeFollower(
@@ -71,8 +75,10 @@ class Fleet:
         now = self._clock()
         nodes = tuple(follower.sample(now) for follower in self._followers)
         serving = self._serving.latest if self._serving else Serving()
-        self._book = self._book.judged(ClusterSnapshot(now, nodes, serving))
-        return ClusterSnapshot(now, nodes, serving, self._book.alarms)
+        ranks = self._lives.latest if self._lives else ()
+        self._book = self._book.judged(ClusterSnapshot(now, nodes, serving, ranks=ranks))
+        alarms = self._book.alarms
+        return ClusterSnapshot(now, nodes, overruled(serving, alarms), alarms, ranks)
 
     async def _keep(self, kept: KeptSamples) -> None:
         seen = await kept.last_seen()
@@ -82,8 +88,10 @@ class Fleet:
         await kept.run()
 
     def complete(self, samples: int = 2) -> bool:
-        """Every node has given so many samples, or its stream has failed."""
-        return all(each.count >= samples or each.failed for each in self._followers)
+        """Every node has given so many samples, or its stream has failed; and has told whether its rank runs."""
+        return (self._lives is None or self._lives.complete) and all(
+            each.count >= samples or each.failed for each in self._followers
+        )
 
     async def snapshots(self) -> AsyncIterator[ClusterSnapshot]:
         """A picture at once, then one about each second. A node that fails costs its own row; nothing is raised for it.
@@ -93,6 +101,8 @@ class Fleet:
         tasks = [asyncio.create_task(each.run()) for each in self._followers]
         if self._serving is not None:
             tasks.append(asyncio.create_task(self._serving.run()))
+        if self._lives is not None:
+            tasks.append(asyncio.create_task(self._lives.run()))
         if self._kept is not None:
             tasks.append(asyncio.create_task(self._keep(self._kept)))
         try:

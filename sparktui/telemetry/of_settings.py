@@ -45,11 +45,13 @@ def fleet_of(
     endpoint: Endpoint | None = None,
     gpu: bool = True,
     keep: bool = True,
+    lives: bool = True,
     clock: Callable[[], float] = time.monotonic,
 ) -> Fleet:
     """All nodes of `links`; with the endpoint where it is given.
 
     Args:
+        lives: look at the ranks' containers, without which a dead rank is not noticed while the endpoint answers.
         keep: keep the last ten minutes in the cluster's state folder (case U52).
     """
     by_name = {link.node.name: link.node for link in links}
@@ -61,5 +63,6 @@ def fleet_of(
         gpu=gpu,
         serving=endpoint,
         planned=planned_ends(settings),
+        lives=lives,
         kept=KeptSamples(settings.state_dir / "samples") if keep else None,
     )

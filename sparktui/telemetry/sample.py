@@ -108,11 +108,43 @@ class NodeSample:
     """In and out together."""
 
 
+class Life(StrEnum):
+    """Of a rank's container, as its node's Docker Engine says."""
+
+    UNKNOWN = "unknown"
+    ABSENT = "absent"
+    RUNS = "runs"
+    ENDED = "ended"
+
+
+@dataclass(frozen=True, slots=True)
+class RankLife:
+    """Whether a rank's engine runs.
+
+    Attributes:
+        has_run: it was seen running in this watch.
+        seen_at: when its Engine last said something.
+        problem: why nothing newer is known, in a sentence; empty when all is well, or while it is first asked.
+    """
+
+    rank: int
+    node: str
+    life: Life = Life.UNKNOWN
+    has_run: bool = False
+    exit_code: int | None = None
+    oom_killed: bool = False
+    seen_at: float | None = None
+    problem: str = ""
+
+
 class EndpointState(StrEnum):
+    """HANGS: it answers, and a rank is gone: no request will end."""
+
     UNKNOWN = "unknown"
     DOWN = "down"
     STARTING = "starting"
     READY = "ready"
+    HANGS = "hangs"
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,6 +190,8 @@ class ClusterSnapshot:
     nodes: tuple[NodeSample, ...] = ()
     serving: Serving = Serving()
     alarms: tuple[Alarm, ...] = ()
+    ranks: tuple[RankLife, ...] = ()
+    """In rank order; empty where nobody looks."""
 
     def node(self, name: str) -> NodeSample | None:
         return next((each for each in self.nodes if each.node == name), None)

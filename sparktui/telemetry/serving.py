@@ -114,6 +114,7 @@ class Endpoint:
     Attributes:
         engine_running: whether the head's container runs, told by whoever knows (a boot watch); None is unknown.
             It tells a boot (STARTING) from nothing (DOWN), since nothing listens for most of a boot.
+        warming_up: it answers, and its ready line is still to come (from the same); then it is not READY.
     """
 
     def __init__(
@@ -126,6 +127,7 @@ class Endpoint:
         self._ready = False
         self._ready_at: float | None = None
         self.engine_running: bool | None = None
+        self.warming_up = False
         self.latest = Serving(url=url)
 
     async def run(self) -> None:
@@ -182,6 +184,8 @@ class Endpoint:
 
     def _known(self, state: EndpointState, problem: str, serving: Serving | None = None) -> Serving:
         at = self._clock()
+        if state is EndpointState.READY and self.warming_up:
+            state, problem = EndpointState.STARTING, "it answers; its warm-up is not over"
         if state is EndpointState.READY:
             self._ready_at = at
         elif self.engine_running is False:

@@ -19,10 +19,10 @@ from textual.screen import ModalScreen
 from textual.worker import Worker, WorkerState
 
 from sparktui.errors import DeadlineExceeded, SparktuiError, StepFailed
-from sparktui.runs.view import RunView, StepView
+from sparktui.runs.view import StepView
 from sparktui.shipped import shipped
 from sparktui.telemetry.history import History
-from sparktui.telemetry.sample import ClusterSnapshot, EndpointState
+from sparktui.telemetry.sample import EndpointState
 from sparktui.ui.boot_watching import BootWatching
 from sparktui.ui.endpoint_words import endpoint_words
 from sparktui.ui.frame import FrameScreen

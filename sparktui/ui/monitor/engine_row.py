@@ -31,6 +31,7 @@ def _state(serving: Serving, glyphs: Glyphs) -> list[Piece]:
         EndpointState.READY: (glyphs.done, "$success bold"),
         EndpointState.STARTING: (glyphs.running, "$accent bold"),
         EndpointState.DOWN: (glyphs.failed, "$error bold") if serving.was_ready else (glyphs.todo, "$quiet"),
+        EndpointState.HANGS: (glyphs.failed, "$error bold"),
         EndpointState.UNKNOWN: (glyphs.unknown, "$quiet"),
     }[serving.state]
     pieces: list[Piece] = [("endpoint ", "$quiet"), (f"{glyph} {serving.state.value}", style)]

@@ -18,16 +18,31 @@ if TYPE_CHECKING:
 RUNGS = tuple(phase for phase in Phase if phase is not Phase.NOTHING)
 RUNG_COLUMN = 13
 SMALLEST_COLUMN = 13
-NOTHING: Row = (("no boot to show; serve begins one", "$quiet"),)
+NOBODY: Row = (("nobody has asked the ranks yet", "$quiet"),)
+NOTHING: Row = (("no engine container on any node; serve begins one", "$quiet"),)
+NOT_READ: Row = (("their boot is not read while it serves; l shows the logs", "$quiet"),)
 ASKING: Row = (("the ranks are being asked", "$quiet"),)
 
 
 def boot_rows(boots: Sequence[RankBoot], now: float, width: int, height: int, glyphs: Glyphs) -> list[Row]:
     """A ladder where it fits (rungs down, ranks across), else a line a rank with its rungs as marks."""
-    if not boots or all(boot.phase is Phase.NOTHING and not boot.exited for boot in boots):
-        return [NOTHING if all(boot.asked for boot in boots) else ASKING]
-    troubles = Boot(tuple(boots)).troubles(now)
-    below = [*_trouble_rows(troubles, width, glyphs), *_cited(boots, troubles, width, glyphs)]
+    if not boots:
+        return [NOBODY]
+    unseen = _unseen_rows(boots, width, glyphs)
+    if all(boot.phase is Phase.NOTHING and boot.read and not boot.exited for boot in boots):
+        if not unseen:
+            return [NOTHING if all(boot.asked for boot in boots) else ASKING]
+        return [*_lines(boots, now, (), width, glyphs), *unseen][:height]
+    dark = {boot.rank for boot in boots if boot.unseen}
+    troubles = [each for each in Boot(tuple(boots)).troubles(now) if each.kind == "exited" or each.rank not in dark]
+    if not any(boot.changes for boot in boots):
+        return [
+            *_lines(boots, now, troubles, width, glyphs),
+            NOT_READ,
+            *_trouble_rows(troubles, width, glyphs),
+            *unseen,
+        ][:height]
+    below = [*_trouble_rows(troubles, width, glyphs), *unseen, *_cited(boots, troubles, width, glyphs)]
     column = (width - RUNG_COLUMN) // len(boots)
     if column >= SMALLEST_COLUMN and height >= len(RUNGS) + 1 + len(below):
         ladder = _ladder(boots, now, troubles, min(column, 26), glyphs)
@@ -58,7 +73,21 @@ def state_text(boot: RankBoot) -> str:
         return "ended" if boot.exit_code is None else f"ended, exit status {boot.exit_code}"
     if boot.up:
         return "ready" if boot.is_head else "up"
+    if not boot.read:
+        return "runs"
     return boot.phase.title if boot.asked else "unknown"
+
+
+def moves(boot: RankBoot) -> bool:
+    """A second more changes how it is shown."""
+    return bool(boot.changes and not boot.up and not boot.exited) or (bool(boot.unseen) and not boot.exited)
+
+
+def _last_seen(boot: RankBoot, now: float) -> str:
+    """Empty while it can be asked, and of one that has ended: that stays true."""
+    if not boot.unseen or boot.exited:
+        return ""
+    return "not seen yet" if boot.seen_at is None else f"last seen {duration(max(0.0, now - boot.seen_at))} ago"
 
 
 def _load(boot: RankBoot) -> Load | None:
@@ -100,6 +129,8 @@ def _glyph(boot: RankBoot, rung: Phase, glyphs: Glyphs) -> Piece:
         return (" ", "")
     if boot.exited and rung == boot.phase:
         return (glyphs.failed, "$error bold")
+    if boot.unseen and boot.phase == rung:
+        return (glyphs.unknown, "$warning bold")
     if boot.phase > rung or boot.up:
         return (glyphs.done, "$success")
     if boot.phase == rung:
@@ -111,6 +142,8 @@ def _lines(boots: Sequence[RankBoot], now: float, troubles: Sequence[Trouble], w
     """`rank 0 head  ●●●●◐○○○○○○  weights 12/76 shards  41 s`; what does not fit goes for all ranks alike."""
     rows: list[Row] = []
     for rank_word, rungs in ((True, True), (True, False), (False, False)):
+        if rungs and not any(boot.changes for boot in boots):
+            continue  # no ladder was read
         rows = []
         names = [f"rank {boot.rank} {boot.node}" if rank_word else boot.node for boot in boots]
         column = max(map(len, names))
@@ -119,7 +152,7 @@ def _lines(boots: Sequence[RankBoot], now: float, troubles: Sequence[Trouble], w
             left: list[Piece] = [(name.ljust(column), "bold"), ("  ", "")]
             if rungs:
                 left += [*(_glyph(boot, rung, glyphs) for rung in RUNGS), ("  ", "")]
-            left += _state(boot, _mark(boot, troubles))
+            left += _state(boot, now, _mark(boot, troubles))
             right = _timing(boot, now)
             fits = fits and row_width(left) + row_width(right) + 2 <= width
             rows.append(filled(left, right, width, glyphs.ellipsis))
@@ -128,8 +161,10 @@ def _lines(boots: Sequence[RankBoot], now: float, troubles: Sequence[Trouble], w
     return rows
 
 
-def _state(boot: RankBoot, mark: str) -> list[Piece]:
+def _state(boot: RankBoot, now: float, mark: str) -> list[Piece]:
     state: list[Piece] = [(state_text(boot), _style_of(boot, mark))]
+    if seen := _last_seen(boot, now):
+        return [(state_text(boot), "$quiet"), (f" {seen}", "$warning bold")]
     if mark:
         state.append((f" {mark}", "$warning bold"))
     if not boot.exited and not boot.up and (detail := _detail(boot)):
@@ -138,7 +173,7 @@ def _state(boot: RankBoot, mark: str) -> list[Piece]:
 
 
 def _timing(boot: RankBoot, now: float) -> list[Piece]:
-    if boot.exited:
+    if boot.exited or boot.unseen:
         return []
     if boot.ready and boot.ready.boot_seconds is not None:
         return [(f"in {duration(boot.ready.boot_seconds)}", "$quiet")]
@@ -170,6 +205,8 @@ def _cell(boot: RankBoot, rung: Phase, now: float, mark: str) -> tuple[tuple[str
     if boot.phase == rung:
         if boot.exited:
             return (("out of memory", "OOM killed") if boot.oom_killed else (f"exit {_status(boot)}",)), "$error bold"
+        if seen := _last_seen(boot, now):
+            return (seen, seen.removeprefix("last ").removesuffix(" ago"), "unseen"), "$warning bold"
         if boot.up:
             return ("ready" if boot.is_head else "up",), "$success"
         here = duration(_seconds_here(boot, now))
@@ -226,6 +263,16 @@ def _trouble_rows(troubles: Sequence[Trouble], width: int, glyphs: Glyphs) -> li
         glyph, style = (glyphs.failed, "$error bold") if each.kind == "exited" else (glyphs.warn, "$warning bold")
         rows += _wrapped(f"{glyph} {each.node}: {each.text}", style, width)
         rows += _wrapped(f"  next: {each.fix}", "", width)
+    return rows
+
+
+def _unseen_rows(boots: Sequence[RankBoot], width: int, glyphs: Glyphs) -> list[Row]:
+    """Why a rank cannot be asked: one row a node."""
+    rows: list[Row] = []
+    for boot in boots:
+        if boot.unseen:
+            text = f"{glyphs.unknown} {boot.node}: {plain(boot.unseen)}"
+            rows.append(fitted(((text, "$warning bold"),), width, glyphs.ellipsis))
     return rows
 
 

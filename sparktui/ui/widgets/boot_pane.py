@@ -12,6 +12,9 @@ if TYPE_CHECKING:
     from sparktui.ui.glyphs import Glyphs
 
 
+NOBODY = "nobody has asked the ranks yet"
+
+
 class BootPane(Drawing):
     """`show(boots, now)`: `now` is of the clock that the ladder was fed with."""
 
@@ -25,14 +28,16 @@ class BootPane(Drawing):
     def show(self, boots: tuple[RankBoot, ...], now: float) -> None:
         """A second that nobody is waiting for changes nothing."""
         now = float(int(now))
-        waiting = any(not boot.up and not boot.exited and boot.changes for boot in boots)
+        from sparktui.ui.widgets.boot_ladder import moves
+
+        waiting = any(moves(boot) for boot in boots)
         if boots != self.boots or (waiting and now != self.now):
             self.boots, self.now = boots, now
             self.redraw()
 
     def rows(self, width: int, height: int, glyphs: Glyphs) -> Sequence[Row]:
         if not self.boots:
-            return [(("no boot to show; serve begins one", "$quiet"),)]
+            return [((NOBODY, "$quiet"),)]
         from sparktui.ui.widgets.boot_ladder import boot_rows
 
         return boot_rows(self.boots, self.now, width, height, glyphs)

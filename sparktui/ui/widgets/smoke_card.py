@@ -89,6 +89,8 @@ class SmokeCard(ModalScreen[None]):
         if serving.state is EndpointState.READY:
             return None
         serve = app.inspections.get("serve")
+        if serving.state is EndpointState.HANGS:
+            return serving.problem, "sparktui stop, then serve: w, then enter"
         if serving.state is EndpointState.STARTING:
             return "the endpoint is still starting", "wait until it is ready; the boot ladder shows how far it is"
         if serving.state is EndpointState.DOWN or (isinstance(serve, Inspection) and not serve.done):

@@ -78,6 +78,9 @@ class TalkCard(ModalScreen[None]):
             state is EndpointState.UNKNOWN and isinstance(serve, Inspection) and serve.done
         ):
             return Content.styled(f"{self.app.glyphs.done} the endpoint is ready", "$success")
+        if state is EndpointState.HANGS:
+            text = f"{self.app.glyphs.failed} a rank is gone: requests hang; sparktui stop, then serve"
+            return Content.styled(text, "$error")
         if state is EndpointState.STARTING:
             return Content.styled(f"{self.app.glyphs.running} the endpoint is starting", "$warning")
         if state is EndpointState.DOWN or isinstance(serve, Inspection):
