@@ -149,8 +149,9 @@ async def test_a_run_that_is_refused_says_why_and_what_to_do(app: AppInTest) -> 
         assert "was not started" not in screen_text(app)
 
 
-async def test_progress_shows_amount_of_the_whole_rate_and_time_left(app: AppInTest) -> None:
-    async with app.run_test(size=(120, 40)) as pilot:
+@pytest.mark.parametrize("size", [(80, 24), (120, 40), (200, 60)])
+async def test_progress_shows_amount_of_the_whole_rate_and_time_left(app: AppInTest, size: tuple[int, int]) -> None:
+    async with app.run_test(size=size) as pilot:
         await settled(pilot)
         await pilot.press("a")
         run = await app.started(pilot)
@@ -162,6 +163,7 @@ async def test_progress_shows_amount_of_the_whole_rate_and_time_left(app: AppInT
         )
         await until(pilot, lambda: "1 min 45 s left" in line_with(app, "  head "))
         assert "12.4 of 65.0 GiB" in screen_text(app) and "19 %" in screen_text(app)
+        assert "512.0 MiB/s" in screen_text(app)
         assert "?" in line_with(app, "  worker1 ·"), "an unknown amount is no empty bar and no 0 %"
         run.say(NodeOutcome("pack", "head", Outcome.DONE, "65.0 GiB in place"), StepFinished("pack", Outcome.DONE, 9.0))
         run.end()

@@ -54,12 +54,15 @@ def _progress_words(each: Progress, width: int, names: int, running: bool) -> tu
     elif each.unit is Unit.PHASES:
         beside, below = [percent, phase], ""
     else:
-        beside, below = [percent, left], _fitting([_amount(each), phase, rate], width - names - 3)
+        beside, below = [percent, left], _fitting([_amount(each), rate, phase], width - names - 3)
     return "  ".join(filter(None, beside)), below
 
 
 def _fitting(parts: Sequence[str], width: int) -> str:
-    """As many of the parts as fit whole, first ones first."""
+    """As many of the parts as fit whole, first ones first; closer together where that lets all of them in."""
+    close = " ".join(filter(None, parts))
+    if len(close) <= width < len("  ".join(filter(None, parts))):
+        return close
     text = ""
     for part in filter(None, parts):
         longer = f"{text}  {part}" if text else part
