@@ -17,8 +17,12 @@ if TYPE_CHECKING:
 
 SMALLEST_COLUMNS = 60
 SMALLEST_ROWS = 18
-ALWAYS = ("?", "q")
+QUIT_ANYWHERE = ("^q", "quit")
+"""Also where letters are typed."""
+ALWAYS = ("?", "q", QUIT_ANYWHERE[0])
 """Keys that are named on every screen, however narrow."""
+WAYS_BACK = ("esc", "w")
+"""The first of these that a screen has is always named too: it leads back to the wizard."""
 
 
 class OneLine(Static):
@@ -40,10 +44,12 @@ class KeyLine(OneLine):
     """The keys of this screen in their order, as many as fit; the way to all of them and the way out always do."""
 
     def show_keys(self, pairs: Sequence[tuple[str, str]], width: int) -> None:
-        room = width - 1 - sum(_columns(pair) for pair in pairs if pair[0] in ALWAYS)
+        keys = [key for key, _ in pairs]
+        always = {*ALWAYS, next((key for key in WAYS_BACK if key in keys), "")}
+        room = width - 1 - sum(_columns(pair) for pair in pairs if pair[0] in always)
         shown: list[Content] = []
         for pair in pairs:
-            if pair[0] not in ALWAYS:
+            if pair[0] not in always:
                 room -= _columns(pair)
                 if room < 0:
                     continue
@@ -85,6 +91,17 @@ class FrameScreen(Screen[Any]):
     def on_resize(self) -> None:
         self.call_after_refresh(self.show_frame)
 
+    def on_descendant_focus(self) -> None:
+        self._keys_changed()
+
+    def on_descendant_blur(self) -> None:
+        self._keys_changed()
+
+    def _keys_changed(self) -> None:
+        """Where letters are typed they are no keys."""
+        if self.is_mounted and self.query(KeyLine):
+            self.query_one(KeyLine).show_keys(self.keys_shown(), self.app.size.width)
+
     def show_frame(self) -> None:
         """Top line, key line, and the one sentence where there is no room for a screen."""
         # Not yet there, or being taken down while a last message arrives.
@@ -103,11 +120,15 @@ class FrameScreen(Screen[Any]):
         self.query_one(KeyLine).show_keys(self.keys_shown(), width)
 
     def keys_shown(self) -> list[tuple[str, str]]:
-        """(key, word) of the bindings that are shown and enabled, the screen's own before the app's."""
+        """(key, word) of the bindings that are shown and enabled, the screen's own before the app's.
+
+        A way to leave is always there, and the screen that one is on already is not.
+        """
         pairs = []
         for active in self.active_bindings.values():
             binding: Binding = active.binding
             if binding.show and active.enabled and active.node in (self, self.focused, self.app):
                 pairs.append((active.node is self.app, self.app.get_key_display(binding), binding.description))
         pairs.sort(key=lambda each: each[0])
-        return list(dict.fromkeys((key, word) for _, key, word in pairs))
+        named = list(dict.fromkeys((key, word) for _, key, word in pairs if word != self.name_shown))
+        return named if any(key == "q" for key, _ in named) else [*named, QUIT_ANYWHERE]

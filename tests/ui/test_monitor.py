@@ -110,11 +110,66 @@ async def test_a_small_screen_keeps_its_room_and_a_shows_all_alarms(app: AppInTe
         many = tuple(replace(values.ALARMS[1], id=f"alarm{n}", node=f"spark{n}") for n in range(7))
         app.snapshot = replace(app.snapshot, alarms=many)
         await pilot.pause()
-        assert "more" in screen_text(app)
+        assert "a: 4 more, and what to do about each" in screen_text(app)
         assert "spark6" not in screen_text(app)
         await pilot.press("a")
         await pilot.pause()
+        assert "next: plug or reseat the cable; then sparktui stop and serve" in screen_text(app)
+        await pilot.press("pagedown", "pagedown")
+        await pilot.pause()
         assert "spark6" in screen_text(app)
+        app.snapshot = replace(app.snapshot, alarms=many[:1])
+        await pilot.pause()
+        assert "spark6" not in screen_text(app), "the card lives on with what is true now"
+        await pilot.press("escape")
+        await pilot.pause()
+        assert isinstance(app.screen, MonitorScreen)
+
+
+async def test_each_alarm_s_next_step_can_be_read_on_a_small_screen(app: AppInTest) -> None:
+    async with app.run_test(size=(80, 24)) as pilot:
+        await on_monitor("failing")(pilot)
+        assert "a: what to do about each" in screen_text(app)
+        await pilot.press("a")
+        await pilot.pause()
+        said = " ".join(screen_text(app).split())
+        for alarm in values.ALARMS:
+            assert alarm.what in said and alarm.fix in said
+        await pilot.press("c")
+        await pilot.pause()
+        assert "head: swapping: 812 pages/s\nnext: fewer requests at once, or a smaller KV pin" in app.copied[-1]
+
+
+@pytest.mark.parametrize("size", [(60, 18), (80, 24), (120, 40)])
+async def test_the_keys_name_the_way_back_and_not_the_screen_that_is_seen(
+    app: AppInTest, size: tuple[int, int]
+) -> None:
+    async with app.run_test(size=size) as pilot:
+        await on_monitor("calm")(pilot)
+        keys = screen_text(app).splitlines()[-1]
+        assert "w wizard" in keys and "m monitor" not in keys
+        assert "? help" in keys and "q quit" in keys
+        await pilot.press("l")
+        await pilot.pause()
+        keys = screen_text(app).splitlines()[-1]
+        assert "w wizard" in keys and "l logs" not in keys
+        await pilot.press("slash")
+        await pilot.pause()
+        keys = screen_text(app).splitlines()[-1]
+        assert "^q quit" in keys and " q quit" not in keys and "w wizard" not in keys, "letters are typed here"
+        await pilot.press("escape")
+        await pilot.pause()
+        keys = screen_text(app).splitlines()[-1]
+        assert " q quit" in keys and "^q" not in keys
+
+
+async def test_the_links_page_names_all_four_devices_of_each_spark(app: AppInTest) -> None:
+    async with app.run_test(size=(120, 40)) as pilot:
+        await on_monitor("failing", "2")(pilot)
+        text = screen_text(app)
+        assert "head port 0     ● rocep1s0f0   up 200  ● roceP2p1s0f0 up 200" in text
+        assert "worker1 port 0  ✖ rocep1s0f0   down    ✖ roceP2p1s0f0 down" in text
+        assert "worker2 port 1  worker2 is gone" in text
 
 
 async def test_trends_reach_further_back_on_request(app: AppInTest) -> None:

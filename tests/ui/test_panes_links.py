@@ -93,6 +93,54 @@ def test_a_card_that_cannot_be_read_is_no_link_that_is_down() -> None:
     assert cable.why == "the card of head cannot be read"
 
 
+def changed(device: str, **fields: object) -> ClusterSnapshot:
+    """One device of the head read differently."""
+    snapshot = values.calm()
+    ports = tuple(
+        replace(port, **fields) if port.device == device else port  # type: ignore[arg-type]
+        for port in snapshot.nodes[0].ports or ()
+    )
+    return replace(snapshot, nodes=(replace(snapshot.nodes[0], ports=ports), *snapshot.nodes[1:]))
+
+
+def test_half_of_a_cage_s_traffic_is_not_shown_as_the_whole() -> None:
+    snapshot = changed("roceP2p1s0f0", sent_bytes_per_second=None)
+    (cable, *_) = cable_readings(values.plan(), snapshot.nodes)
+    assert cable.link is Link.UP
+    assert cable.a.sent_bytes_per_second is None
+    assert cable.a.received_bytes_per_second is not None
+    assert "↑    ? ↓ 11.2" in drawn(snapshot, values.plan())
+
+
+def test_a_cage_of_which_half_was_read_is_not_up() -> None:
+    snapshot = changed("roceP2p1s0f0", active=None)
+    (cable, *_) = cable_readings(values.plan(), snapshot.nodes)
+    assert (cable.link, cable.why) == (Link.UNKNOWN, "1 of 2 devices read at head port 0")
+    ports = tuple(port for port in values.calm().nodes[0].ports or () if port.device != "roceP2p1s0f0")
+    alone = replace(values.calm().nodes[0], ports=ports)
+    (cable, *_) = cable_readings(values.plan(), (alone, *values.calm().nodes[1:]))
+    assert (cable.link, cable.why) == (Link.UNKNOWN, "1 of 2 devices read at head port 0")
+    assert cable.a.sent_bytes_per_second is None
+    (cable, *_) = cable_readings(values.plan(), (replace(alone, ports=()), *values.calm().nodes[1:]))
+    assert (cable.link, cable.why) == (Link.UNKNOWN, "no device of head port 0 is listed")
+
+
+def test_a_half_that_is_down_is_said_before_the_other_that_is_unknown() -> None:
+    snapshot = changed("roceP2p1s0f0", active=None)
+    head = tuple(
+        replace(port, active=False) if port.device == "rocep1s0f0" else port for port in snapshot.nodes[0].ports or ()
+    )
+    (cable, *_) = cable_readings(values.plan(), (replace(snapshot.nodes[0], ports=head), *snapshot.nodes[1:]))
+    assert (cable.link, cable.why) == (Link.HALF, "rocep1s0f0 is down at head port 0")
+
+
+@pytest.mark.parametrize(("width", "height"), [(40, 7), (38, 7)])
+def test_the_list_says_each_cable_s_rate(width: int, height: int) -> None:
+    text = drawn(values.calm(), values.plan(), width, height)
+    assert text.count("200") == 3
+    assert text.count("↑12.3 ↓11.2") == 3
+
+
 def test_a_ring_of_four_is_drawn_with_four_cables() -> None:
     text = drawn(values.calm(4), values.plan(4))
     assert text.count("up") == 4

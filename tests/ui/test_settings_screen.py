@@ -244,6 +244,59 @@ async def test_leaving_with_changes_asks_and_escape_keeps_them(app: AppInTest) -
     assert app.env_file.read_text() == TEXT
 
 
+@pytest.mark.parametrize(("key", "mode"), [("w", "wizard"), ("m", "monitor"), ("l", "logs")])
+async def test_the_keys_of_the_other_screens_act_here_too(app: AppInTest, key: str, mode: str) -> None:
+    async with app.run_test(size=SIZE) as pilot:
+        screen = await opened(app, pilot)
+        await pilot.press(key)
+        await until(pilot, lambda: app.current_mode == mode and screen not in app.screen_stack)
+        await pilot.press("w")
+        await until(pilot, lambda: app.current_mode == "wizard")
+        assert not isinstance(app.screen, SettingsScreen)
+
+
+async def test_going_to_another_screen_asks_about_what_is_not_saved(app: AppInTest) -> None:
+    async with app.run_test(size=SIZE) as pilot:
+        screen = await opened(app, pilot)
+        await edit(app, pilot, "CONTEXT_LENGTH", "65536")
+        await keep(app, pilot)
+        await pilot.press("m")
+        await until(pilot, lambda: isinstance(app.screen, LeaveCard))
+        await pilot.press("escape")
+        await until(pilot, lambda: app.screen is screen)
+        assert app.current_mode == "wizard" and screen.book is not None and screen.book.changes
+        await pilot.press("m")
+        await until(pilot, lambda: isinstance(app.screen, LeaveCard))
+        await pilot.press("d")
+        await until(pilot, lambda: app.current_mode == "monitor")
+    assert app.env_file.read_text() == TEXT
+
+
+async def test_smoke_and_talk_open_over_the_settings(app: AppInTest) -> None:
+    from sparktui.ui.widgets.smoke_card import SmokeCard
+    from sparktui.ui.widgets.talk_card import TalkCard
+
+    async with app.run_test(size=SIZE) as pilot:
+        screen = await opened(app, pilot)
+        for key, card in (("s", SmokeCard), ("t", TalkCard)):
+            await pilot.press(key)
+            await until(pilot, lambda card=card: isinstance(app.screen, card))  # type: ignore[misc]
+            await pilot.press("escape")
+            await until(pilot, lambda: app.screen is screen)
+        await pilot.press("e")
+        await until(pilot, lambda: any("esc goes back" in each.message for each in app._notifications))
+
+
+async def test_the_keys_name_the_way_back_also_where_letters_are_typed(app: AppInTest) -> None:
+    async with app.run_test(size=(80, 24)) as pilot:
+        await opened(app, pilot)
+        assert "esc back" in screen_text(app).splitlines()[-1]
+        await pilot.press("slash")
+        await pilot.pause()
+        keys = screen_text(app).splitlines()[-1]
+        assert "^q quit" in keys and "esc back" in keys and "a save" not in keys
+
+
 async def test_nothing_typed_changes_nothing(app: AppInTest) -> None:
     async with app.run_test(size=SIZE) as pilot:
         screen = await opened(app, pilot)

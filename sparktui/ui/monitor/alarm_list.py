@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class AlarmList(Drawing):
-    """`show(alarms, most)`: as many rows as it needs, `most` at the outside; the last row counts what is left out."""
+    """`show(alarms, most)`: as many rows as it needs, `most` at the outside; the last row says where the rest is."""
 
     def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:
         self.alarms: tuple[Alarm, ...] = ()
@@ -40,18 +40,19 @@ class AlarmList(Drawing):
 
 
 def alarm_rows(alarms: Sequence[Alarm], width: int, most: int, glyphs: Glyphs) -> list[Row]:
-    """Cause and next step of each; where they do not all fit, one line each, then only a count."""
+    """Cause and next step of each; where they do not all fit, one line each, and the key that shows the rest."""
     whole: list[Row] = []
     for alarm in alarms:
         whole += _whole(alarm, width, glyphs)
     if len(whole) <= most:
         return whole
-    first = _whole(alarms[0], width, glyphs) if len(alarms) + 1 <= most else []
-    short = [*first, *(_line(alarm, width, glyphs) for alarm in alarms[1 if first else 0 :])]
-    if len(short) <= most:
-        return short
-    left = len(short) - most + 1
-    return [*short[: most - 1], ((f"and {left} more", "$warning"),)]
+    first = _whole(alarms[0], width, glyphs)
+    if len(first) + len(alarms) > most:
+        first = [_line(alarms[0], width, glyphs)]
+    short = [*first, *(_line(alarm, width, glyphs) for alarm in alarms[1:])]
+    left = max(0, len(short) - most + 1)
+    said = f": {left} more, and what to do about each" if left else ": what to do about each"
+    return [*short[: most - 1], (("a", "$accent bold"), (said, "$warning" if left else "$quiet"))]
 
 
 def _mark(alarm: Alarm, glyphs: Glyphs) -> tuple[str, str]:

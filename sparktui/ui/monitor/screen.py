@@ -16,10 +16,12 @@ from sparktui.engine.ladder import RankBoot
 from sparktui.telemetry.history import History
 from sparktui.telemetry.sample import ClusterSnapshot, NodeSample
 from sparktui.ui.frame import FrameScreen
+from sparktui.ui.monitor.alarm_card import AlarmCard
 from sparktui.ui.monitor.alarm_list import AlarmList
 from sparktui.ui.monitor.page_line import PageLine, Pages
 from sparktui.ui.monitor.sheet import MonitorSheet, Picture
 from sparktui.ui.monitor.trends import SPANS, link_trends, memory_trends, node_trends, speed_trends
+from sparktui.ui.widgets.boot_ladder import moves
 from sparktui.ui.widgets.cable_readings import cable_readings
 from sparktui.ui.widgets.decode_preview import DecodePreview
 from sparktui.ui.widgets.trend_chart import Trend
@@ -49,7 +51,7 @@ class Seen:
 
 def _whole_seconds(seen: Seen) -> float:
     """The clock of the ladders; it stands while no rank is on its way, so that nothing is drawn for it."""
-    waiting = any(boot.changes and not boot.up and not boot.exited for boot in seen.boots)
+    waiting = any(moves(boot) for boot in seen.boots)
     return float(int(seen.now)) if waiting else 0.0
 
 
@@ -73,7 +75,7 @@ class MonitorScreen(FrameScreen):
             id="monitor.details",
             tooltip="The chosen node in full",
         ),
-        Binding("a", "alarms", "alarms", show=False, id="monitor.alarms", tooltip="All alarms, or the first few"),
+        Binding("a", "alarms", "alarms", show=False, id="monitor.alarms", tooltip="All alarms and their next steps"),
         Binding("space", "pause", "pause", id="monitor.pause", tooltip="Hold what is shown; nothing stops"),
         Binding(
             "right_square_bracket", "span(1)", "longer", show=False, id="monitor.longer", tooltip="Trends over longer"
@@ -90,7 +92,6 @@ class MonitorScreen(FrameScreen):
         self.chosen = 0
         """Rank of the chosen node."""
         self.span = 0
-        self.all_alarms = False
         self.paused: Seen | None = None
         self._trends_at: tuple[object, ...] = ()
         self._trends_kept: tuple[tuple[str, tuple[Trend, ...]], ...] = ()
@@ -133,8 +134,10 @@ class MonitorScreen(FrameScreen):
         seen, pages = self.seen, self.shown_pages
         snapshot, size = seen.snapshot, self.app.size
         self._show_trouble()
-        most = size.height // 2 if self.all_alarms else 4 if size.height < TALL_ROWS else 6
+        most = 4 if size.height < TALL_ROWS else 6
         self.query_one("#monitor-alarms", AlarmList).show(snapshot.alarms, most)
+        if isinstance(self.app.screen, AlarmCard):
+            self.app.screen.show(snapshot.alarms)
         node = self._node(snapshot)
         alone = pages[0] if len(pages) == 1 else ""
         name, span = node.node if node else "", SPANS[self.span]
@@ -243,8 +246,10 @@ class MonitorScreen(FrameScreen):
         self.refresh_data()
 
     def action_alarms(self) -> None:
-        self.all_alarms = not self.all_alarms
-        self.refresh_data()
+        if self.seen.snapshot.alarms:
+            self.app.push_screen(AlarmCard(self.seen.snapshot.alarms))
+        else:
+            self.notify("nothing needs a look now", markup=False)
 
     def action_preview(self) -> None:
         """On the page where it has room."""

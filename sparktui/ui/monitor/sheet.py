@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar
 
 from sparktui.telemetry.sample import NodeSample, Serving
+from sparktui.ui.monitor.device_rows import SMALLEST_WIDTH, device_rows, ends_of
 from sparktui.ui.monitor.engine_row import engine_rows
 from sparktui.ui.monitor.node_details import node_rows
 from sparktui.ui.widgets.axis_chart import SMALLEST_HEIGHT, axis_rows
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
 PAGES = ("memory", "links", "boot", "speed", "node", "charts")
 SMALLEST_TREND = 3
 """Rows with its title; with fewer a trend is left out."""
+SMALLEST_TREND_BELOW_DEVICES = 5
+"""Where the trends would have fewer rows, the devices are left to the page of the node."""
 
 Draw = Callable[[int, int], Sequence[Row]]
 
@@ -140,12 +143,13 @@ def page_blocks(
             return [*blocks, *([_engine(picture, below, glyphs)] if alone else [])]
         case "speed":
             first = 1 + len(engine_rows(picture.serving, width, 99, glyphs))
-            last = 0 if alone else 3
+            published = _published_rows(picture, width, glyphs)
+            last = 0 if alone else 1 + len(published)
             rest = max(0, height - first - last)
             return [
                 _engine(picture, first, glyphs),
                 *_trend(picture, page, "decode and prefill", rest, glyphs),
-                *([_published(picture, last, glyphs)] if last else []),
+                *([Block("published decode speed", last, published, lambda w, h: published)] if last else []),
             ]
         case "node":
             chosen = picture.chosen
@@ -176,8 +180,13 @@ def _links(picture: Picture, height: int, width: int, glyphs: Glyphs) -> Sequenc
         return [Block("RoCE links", height, None, lambda w, h: [((text, "$quiet"),)])]
     wanted = 1 + (rows_of_drawing(plan, cables, width) or 2 * len(cables) + 1)
     first, rest = _shared(wanted, height, 0.85)
+    devices = 1 + len(ends_of(cables))
+    listed = cables and width >= SMALLEST_WIDTH and rest >= devices + SMALLEST_TREND_BELOW_DEVICES
+    rest -= devices if listed else 0
+    named = Block("devices, Gb/s", devices, cables, lambda w, h: device_rows(cables, w, glyphs))
     return [
         Block("RoCE links", first, (plan, cables), lambda w, h: link_rows(plan, cables, w, h, glyphs)),
+        *([named] if listed else []),
         *_trend(picture, "links", "sent over RoCE", rest, glyphs),
     ]
 
@@ -194,14 +203,12 @@ def _engine(picture: Picture, rows: int, glyphs: Glyphs) -> Block:
     return Block("engine", rows, serving, lambda w, h: engine_rows(serving, w, h, glyphs))
 
 
-def _published(picture: Picture, rows: int, glyphs: Glyphs) -> Block:
+def _published_rows(picture: Picture, width: int, glyphs: Glyphs) -> tuple[Row, ...]:
     published, serving = picture.published, picture.serving
-    measured, running = serving.decode_tokens_per_second, serving.running_requests
-
-    def draw(width: int, height: int) -> Sequence[Row]:
-        return [] if published is None else heading_rows(published, measured, running, width, glyphs)
-
-    return Block("published decode speed", rows, (published, measured, running), draw)
+    if published is None:
+        return ()
+    heading = heading_rows(published, serving.decode_tokens_per_second, serving.running_requests, width, glyphs)
+    return (*heading, (("p", "$accent bold"), (": watch a text that is typed at this speed", "$quiet")))
 
 
 def _chart(trend: Trend, seconds: float, rows: int, glyphs: Glyphs) -> Block:

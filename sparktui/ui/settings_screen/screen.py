@@ -60,7 +60,11 @@ class SettingsScreen(FrameScreen):
         Binding("n", "next_open", "next open", id="settings.next", tooltip="The next one that is wrong or not saved"),
         Binding("c", "copy", "copy", id="settings.copy", tooltip="Copy NAME=value"),
         Binding("escape", "leave_screen", "back", key_display="esc", id="settings.back", tooltip="Back"),
-        Binding("w,m,l,s,t,e", "nothing", show=False, system=True),
+        # The app's ways to the other screens, but what is not saved is asked about first.
+        Binding("w", "go_to('wizard')", "wizard", id="settings.wizard", tooltip="The steps, one after the other"),
+        Binding("m", "go_to('monitor')", "monitor", id="settings.monitor", tooltip="Memory, links, boot and speed"),
+        Binding("l", "go_to('logs')", "logs", id="settings.logs", tooltip="All ranks' logs"),
+        Binding("e", "stay", show=False, system=True),
     ]
 
     def __init__(self) -> None:
@@ -217,8 +221,8 @@ class SettingsScreen(FrameScreen):
 
     # keys
 
-    def action_nothing(self) -> None:
-        """A key of another screen; this one is left first."""
+    def action_stay(self) -> None:
+        self.notify("these are the settings; esc goes back", markup=False)
 
     def action_filter(self) -> None:
         box = self.query_one("#settings-filter", Input)
@@ -320,6 +324,19 @@ class SettingsScreen(FrameScreen):
         if box.has_focus:
             self.query_one("#settings-list").focus()
             return
-        changes = self.book.changes if self.book is not None else {}
-        if not changes or await self.app.push_screen_wait(LeaveCard(list(changes))):
+        if await self._may_leave():
             self.dismiss(False)
+
+    @work(group="settings.leave", exclusive=True, exit_on_error=False)
+    async def action_go_to(self, mode: str) -> None:
+        if await self._may_leave():
+            self.dismiss(False)
+            self.app.call_later(self.app.action_go, mode)
+
+    async def _may_leave(self) -> bool:
+        """Nothing is unsaved, or a person says that it may go."""
+        changes = self.book.changes if self.book is not None else {}
+        if not changes:
+            return True
+        dropped: bool = await self.app.push_screen_wait(LeaveCard(list(changes)))
+        return dropped

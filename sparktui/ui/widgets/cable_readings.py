@@ -9,6 +9,9 @@ from enum import StrEnum
 from sparktui.cluster.fabric import FULL_RATE_GBIT, End, FabricPlan, cages_of
 from sparktui.telemetry.sample import Freshness, NodeSample, PortReading
 
+HALVES = 2
+"""Devices of a cage: the card is reached over two PCIe halves."""
+
 
 class Link(StrEnum):
     """Shown as this word."""
@@ -26,15 +29,18 @@ class EndReading:
 
     Attributes:
         up: any half has a link; None where it was not read.
+        devices: the halves as they were read, at most two.
         down_devices: halves without a link while the other has one.
         rate_gbit: the lowest rate of the halves with a link.
+        sent_bytes_per_second: of both halves; None where one of them is unknown, as with `received_…` and `errors`.
         growing: error counters that have grown since the watch began.
-        unread: why it was not read, in a word or two.
+        unread: why it, or one half of it, was not read, in a word or two.
     """
 
     end: End
     text: str
     up: bool | None = None
+    devices: tuple[PortReading, ...] = ()
     down_devices: tuple[str, ...] = ()
     rate_gbit: float | None = None
     sent_bytes_per_second: float | None = None
@@ -82,31 +88,36 @@ def end_reading(plan: FabricPlan, end: End, node: NodeSample | None) -> EndReadi
         return EndReading(end, text, fresh=False, unread=f"the card of {name} cannot be read")
     ports = [port for port in node.ports if cage_of_port(port) == end.cage]
     states = [port.active for port in ports]
-    up = True if any(states) else None if None in states else False
+    read, halves = len(states) - states.count(None), max(HALVES, len(states))
+    up = True if any(states) else False if read == halves else None
+    whole = len(ports) == halves
+    missing = f"no device of {text} is listed" if not ports else f"{text} cannot be read"
     rates = [port.rate_gbit for port in ports if port.active and port.rate_gbit is not None]
     return EndReading(
         end=end,
         text=text,
         up=up,
-        down_devices=tuple(port.device for port in ports if port.active is False) if up else (),
+        devices=tuple(sorted(ports, key=lambda port: port.device.lower())),
+        down_devices=tuple(port.device for port in ports if port.active is False) if up is not False else (),
         rate_gbit=min(rates, default=None),
-        sent_bytes_per_second=_sum([port.sent_bytes_per_second for port in ports]),
-        received_bytes_per_second=_sum([port.received_bytes_per_second for port in ports]),
-        errors=_whole_sum([port.errors for port in ports]),
+        sent_bytes_per_second=_sum([port.sent_bytes_per_second for port in ports]) if whole else None,
+        received_bytes_per_second=_sum([port.received_bytes_per_second for port in ports]) if whole else None,
+        errors=_whole_sum([port.errors for port in ports]) if whole else None,
         growing=tuple(dict.fromkeys(counter for port in ports for counter in port.growing)),
         fresh=node.freshness is Freshness.LIVE,
-        unread=f"{text} cannot be read" if up is None else "",
+        unread="" if read == halves else f"{read} of {halves} devices read at {text}" if read else missing,
     )
 
 
 def _sum(values: Sequence[float | None]) -> float | None:
+    """None where one of them is: half of it is not the whole."""
     known = [value for value in values if value is not None]
-    return sum(known) if known else None
+    return sum(known) if len(known) == len(values) else None
 
 
 def _whole_sum(values: Sequence[int | None]) -> int | None:
     known = [value for value in values if value is not None]
-    return sum(known) if known else None
+    return sum(known) if len(known) == len(values) else None
 
 
 def cable_readings(plan: FabricPlan, nodes: Sequence[NodeSample]) -> tuple[CableReading, ...]:
@@ -121,18 +132,19 @@ def cable_readings(plan: FabricPlan, nodes: Sequence[NodeSample]) -> tuple[Cable
 
 
 def _judged(a: EndReading, b: EndReading | None) -> CableReading:
+    """What is known to be wrong is said before what is unknown; up is only what was read whole."""
     ends = [a] if b is None else [a, b]
     down = [end for end in ends if end.up is False]
-    silent = [end for end in ends if end.up is None]
+    silent = sorted((end for end in ends if end.unread), key=lambda end: end.up is not None)
     if down:
         where = "no link at both ends" if len(down) == 2 else "no link" if b is None else f"no link at {down[0].text}"
         return CableReading(a, b, Link.DOWN, where)
-    if silent:
-        return CableReading(a, b, Link.UNKNOWN, silent[0].unread)
     halved = next((end for end in ends if end.down_devices), None)
     if halved is not None:
         return CableReading(a, b, Link.HALF, f"{', '.join(halved.down_devices)} is down at {halved.text}")
     slow = next((end for end in ends if end.rate_gbit is not None and end.rate_gbit < FULL_RATE_GBIT), None)
     if slow is not None:
         return CableReading(a, b, Link.SLOW, f"{slow.rate_gbit:g} instead of {FULL_RATE_GBIT:g} Gb/s at {slow.text}")
+    if silent:
+        return CableReading(a, b, Link.UNKNOWN, silent[0].unread)
     return CableReading(a, b, Link.UP)

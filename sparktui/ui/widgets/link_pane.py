@@ -69,7 +69,7 @@ def _listed(cables: Sequence[CableReading], width: int, height: int, glyphs: Gly
     for cable in shown:
         left, right = _sides(cable, wording, column, glyphs)
         if two:
-            rows += [filled(left, right, width, glyphs.ellipsis), _second(cable, width, glyphs)]
+            rows += [filled(left, right, width, glyphs.ellipsis), _second(cable, wording, width, glyphs)]
         elif cable.why:
             rows.append(_one_bad(cable, left, width, glyphs))
         else:
@@ -91,10 +91,13 @@ class _Wording:
     traffic: bool
 
 
+_CARRY = (Link.UP, Link.HALF, Link.SLOW)
+"""A link in these words has a rate and traffic."""
 _WORDINGS = (
     _Wording(tight=False, rate=True, traffic=True),
     _Wording(tight=True, rate=True, traffic=True),
     _Wording(tight=True, rate=False, traffic=True),
+    _Wording(tight=True, rate=True, traffic=False),
     _Wording(tight=True, rate=False, traffic=False),
 )
 
@@ -108,10 +111,11 @@ def _name(cable: CableReading, wording: _Wording, glyphs: Glyphs) -> str:
 
 
 def _sides(cable: CableReading, wording: _Wording, column: int, glyphs: Glyphs) -> tuple[list[Piece], list[Piece]]:
-    left: list[Piece] = [(_name(cable, wording, glyphs).ljust(column), "bold"), ("  ", ""), link_word(cable, glyphs)]
-    if wording.rate and cable.link in (Link.UP, Link.HALF, Link.SLOW):
+    gap = " " if wording.tight else "  "
+    left: list[Piece] = [(_name(cable, wording, glyphs).ljust(column), "bold"), (gap, ""), link_word(cable, glyphs)]
+    if wording.rate and cable.link in _CARRY:
         left.append((f" {number(cable.rate_gbit)}", ""))
-    carries = wording.traffic and cable.link not in (Link.DOWN, Link.UNKNOWN)
+    carries = wording.traffic and cable.link in _CARRY
     return left, [traffic(cable.a, glyphs, 4 if wording.tight else 5)] if carries else []
 
 
@@ -131,10 +135,11 @@ def _one_bad(cable: CableReading, left: list[Piece], width: int, glyphs: Glyphs)
     return fitted(((f"{word}: {why}", style),), width, glyphs.ellipsis)
 
 
-def _second(cable: CableReading, width: int, glyphs: Glyphs) -> Row:
+def _second(cable: CableReading, wording: _Wording, width: int, glyphs: Glyphs) -> Row:
+    """What is wrong; else the rate, where the first line has no room for it."""
     if cable.why:
         return fitted((("  ", ""), (cable.why, STYLES[cable.link])), width, glyphs.ellipsis)
     if cable.bad_counters:
         text = f"  {glyphs.warn} errors grow at {'; '.join(cable.bad_counters)}"
         return fitted(((text, "$warning"),), width, glyphs.ellipsis)
-    return ()
+    return () if wording.rate else ((f"  {number(cable.rate_gbit)} Gb/s", "$quiet"),)

@@ -101,7 +101,7 @@ class WizardScreen(RunActions):
 
     def _second(self) -> None:
         """Times that grow while something runs."""
-        if self.app.screen is self and (self.app.run_view.active or self.app.boots):
+        if self.app.screen is self and (self.app.run_view.active or any(each.changes for each in self.app.boots)):
             self.refresh_data()
 
     def on_resize(self, event: Resize | None = None) -> None:
@@ -269,7 +269,7 @@ class WizardScreen(RunActions):
     def keys_shown(self) -> list[tuple[str, str]]:
         """What enter does in words; where not all fit, those that matter most, in their usual order."""
         pairs = [(key, self.enter.word if word == "next" else word) for key, word in super().keys_shown()]
-        pairs = [pair for pair in pairs if pair[1] not in (self.name_shown, NOTHING)]
+        pairs = [pair for pair in pairs if pair[1] != NOTHING]
         room = self.app.size.width - 1
         kept = set()
         for key, word in sorted(pairs, key=_importance):

@@ -44,7 +44,8 @@ def words_of(verb: str, settings: Settings | None) -> StepWords:
             "Check every Spark",
             "Asks every node at once: login, Docker, driver, memory, disk, the card and its cables, and whether the "
             "settings fit them. It changes nothing.",
-            "Each finding names its node, the cause and what to do next.",
+            "One ssh login a Spark; what its card, driver, Docker and disks say is read there, and one that does not "
+            "answer costs only its own row.",
             every,
             "links",
         ),
