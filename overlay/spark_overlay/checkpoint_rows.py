@@ -11,6 +11,7 @@ import ctypes
 import gc
 import os
 import sys
+import threading
 import traceback
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -81,18 +82,62 @@ class CheckpointRows:
         weight, scale, split = self._source.weight, self._source.scale, self._header.weight_bytes
         for handle, place, into in ((self._weights, weight, out[:split]), (self._scales, scale, out[split:])):
             offset = place.offset + row * place.row_bytes
-            try:
-                if os.preadv(handle, [into.data], offset) == place.row_bytes:
-                    continue
-                why = "the file ends"
-            except OSError as error:
-                why = f"{error.strerror} (errno {error.errno})"
-            raise RowStoreError(Status.READ_FAILED, f"Engram rows: {place.path} at byte {offset}, row {row}: {why}")
+            why = _read_twice(handle, into, offset)
+            if why:
+                raise RowStoreError(
+                    Status.READ_FAILED,
+                    f"Engram rows: {place.path} at byte {offset}, row {row}: {why}. Next: dmesg on this node and, with "
+                    "a share, on the head; sparktui download compares the checkpoint's sizes; `sparktui pack` makes "
+                    "the rows' own file",
+                )
 
     def _answer(self, address: int) -> None:
         request = Request.from_address(address)
         self.lookup_at(request.ids, request.count, request.out)
         request.status = Status.OK
+
+
+def _read_twice(handle: int, into: np.ndarray, offset: int) -> str:
+    """Fills `into`; a read that fails or is cut short is done once more, as in the row store. Else why not."""
+    why = ""
+    for _ in range(2):
+        try:
+            count = os.preadv(handle, [into.data], offset)
+        except OSError as error:
+            why = f"read failed twice: {error.strerror} (errno {error.errno})"
+            continue
+        if count == into.nbytes:
+            return ""
+        why = f"read cut short twice: {count} of {into.nbytes} bytes" if count else "the file ends"
+    return why
+
+
+class _Collector:
+    """Keeps the garbage collector off while any callback runs: its switch is the process's, callbacks of several
+    layers may overlap, and only the last one to end may put it back.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._inside = 0
+        self._was_on = False
+
+    def __enter__(self) -> None:
+        with self._lock:
+            if self._inside == 0:
+                self._was_on = gc.isenabled()
+                gc.disable()
+            self._inside += 1
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            self._inside -= 1
+            if self._inside == 0 and self._was_on:
+                gc.enable()
+
+
+_COLLECTOR = _Collector()
+"""One, as the collector is."""
 
 
 def _ending(answer: Callable[[int], None]) -> Callable[[int], None]:
@@ -101,18 +146,14 @@ def _ending(answer: Callable[[int], None]) -> Callable[[int], None]:
     """
 
     def called(address: int) -> None:
-        collects = gc.isenabled()
-        gc.disable()
-        try:
-            answer(address)
-        except RowStoreError as error:
-            print(f"[spark] ERROR {error}", file=sys.stderr, flush=True)
-            os._exit(FAILED)
-        except BaseException:
-            traceback.print_exc()
-            os._exit(FAILED)
-        finally:
-            if collects:
-                gc.enable()
+        with _COLLECTOR:
+            try:
+                answer(address)
+            except RowStoreError as error:
+                print(f"[spark] ERROR {error}", file=sys.stderr, flush=True)
+                os._exit(FAILED)
+            except BaseException:
+                traceback.print_exc()
+                os._exit(FAILED)
 
     return called

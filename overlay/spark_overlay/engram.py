@@ -45,7 +45,7 @@ def _pack(options: argparse.Namespace) -> int:
             report(
                 {"event": "skipped", "layer": job.header.layer, "file": str(job.path), "bytes": job.header.file_bytes}
             )
-            if job.partial.exists():
+            if not engram_pack.drop_second_name(job) and job.partial.exists():
                 text = f"{job.partial} is left over beside the finished file; nothing needs it"
                 report({"event": "note", "state": "warn", "text": text})
         else:
@@ -70,15 +70,24 @@ def _check(options: argparse.Namespace) -> int:
     from spark_overlay.engram_check import check
 
     result = check(
-        options.file, options.source, options.rows, pages=options.pages, revision=options.revision, report=report
-    )
+        options.file, options.source, options.rows, pages=options.pages, revision=options.revision,
+        seed=options.seed, report=report,
+    )  # fmt: skip
     good = not result["bad_pages"] and not result["bad_rows"]
     report({"event": "checked" if good else "error", **result, **({} if good else _bad(result))})
     return 0 if good else 1
 
 
 def _bad(result: dict[str, Any]) -> dict[str, str]:
-    return {"what": f"{result['file']} is damaged at {result['first_bad']}", "fix": "move the file away and pack again"}
+    file = result["file"]
+    return {"what": f"{file} is damaged at {result['first_bad']}", "fix": f"move {file} away, then sparktui pack"}
+
+
+def _count(text: str) -> int:
+    value = int(text)
+    if value < 0:
+        raise argparse.ArgumentTypeError(f"{text} is less than 0")
+    return value
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -87,8 +96,8 @@ def main(argv: list[str] | None = None) -> int:
     pack = verbs.add_parser("pack", help="make this rank's files, resuming what is there")
     pack.add_argument("--source", type=Path, required=True, help="checkpoint folder")
     pack.add_argument("--out", type=Path, required=True)
-    pack.add_argument("--rank", type=int, required=True)
-    pack.add_argument("--tp", type=int, required=True)
+    pack.add_argument("--rank", type=_count, required=True)
+    pack.add_argument("--tp", type=_count, required=True)
     pack.add_argument("--revision", required=True, help="the checkpoint's commit")
     pack.set_defaults(run=_pack)
     info = verbs.add_parser("info", help="print a file's header")
@@ -97,9 +106,10 @@ def main(argv: list[str] | None = None) -> int:
     check = verbs.add_parser("check", help="verify a file's header, length and every page")
     check.add_argument("file", type=Path)
     check.add_argument("--source", type=Path, help="a checkpoint folder: header and rows must be its own")
-    check.add_argument("--rows", type=int, default=ROWS, help=f"random rows compared with --source ({ROWS})")
-    check.add_argument("--pages", type=int, help="only this many random pages instead of all")
+    check.add_argument("--rows", type=_count, default=ROWS, help=f"random rows compared with --source ({ROWS})")
+    check.add_argument("--pages", type=_count, help="only this many random pages instead of all")
     check.add_argument("--revision", default="", help="the commit that the file must be of")
+    check.add_argument("--seed", type=_count, help="the seed that a check printed: the same pages and rows again")
     check.set_defaults(run=_check)
     options = parser.parse_args(argv)
     # As pid 1 of a container an unhandled SIGTERM would be ignored; packing resumes, so leaving at once is fine.

@@ -16,7 +16,14 @@ from spark_overlay.direct_file import DirectFile, aligned_bytes, span_bytes
 from spark_overlay.engram_file import HEADER_BYTES, PAGE_BYTES, FileError, Header, parse_header
 from spark_overlay.engram_layout import layout_from_config, shard_range
 from spark_overlay.page_maker import page_maker
-from spark_overlay.safetensors_source import EngramSource, find_engram, fingerprint, read_config
+from spark_overlay.safetensors_source import (
+    READ_FIX,
+    EngramSource,
+    find_engram,
+    fingerprint,
+    read_config,
+    read_up_to,
+)
 
 BLOCK_PAGES = 2048
 PROGRESS_SECONDS = 1.0
@@ -28,7 +35,7 @@ Report = Callable[[dict[str, Any]], None]
 def describe(path: Path) -> dict[str, Any]:
     """The header of `path` as plain values, with the file's length. Raises FileError or OSError."""
     with path.open("rb") as file:
-        header = parse_header(file.read(HEADER_BYTES), str(path))
+        header = parse_header(read_up_to(file.fileno(), 0, HEADER_BYTES, path, READ_FIX), str(path))
     return {
         "file": str(path), "version": 2, "layer": header.layer, "rank": header.rank, "tp": header.tp,
         "row_lo": header.row_lo, "row_hi": header.row_hi, "total_rows": header.total_rows,
@@ -48,14 +55,18 @@ def check(
     *,
     pages: int | None = None,
     revision: str = "",
+    seed: int | None = None,
     report: Report = lambda _: None,
 ) -> dict[str, Any]:
     """Verifies header, length and every page (or `pages` random ones) of `path`; with `source`, a checkpoint's folder,
     also that the header is right for it and that rows (all, or `rows` random ones) are its rows, byte for byte.
 
-    Returns {"file", "pages", "bad_pages", "rows", "bad_rows", "first_bad", "source"}. Raises FileError for a wrong
-    length, header, name or checkpoint, and what reading raises.
+    What is random comes from `seed`; None takes a fresh one, so that every check looks elsewhere.
+
+    Returns {"file", "pages", "bad_pages", "rows", "bad_rows", "first_bad", "source", "seed"}. Raises FileError for a
+    wrong length, header, name or checkpoint, and what reading raises.
     """
+    seed = random.SystemRandom().randrange(1 << 32) if seed is None else seed
     with ExitStack() as stack:
         file = stack.enter_context(closing(DirectFile(path)))
         buffer = aligned_bytes(span_bytes(BLOCK_PAGES * PAGE_BYTES))
@@ -63,12 +74,12 @@ def check(
         header = parse_header(file.read(buffer, 0, min(size, HEADER_BYTES)).tobytes(), str(path))
         _is_meant(path, header, revision)
         if size != header.file_bytes:
-            raise FileError(f"{path} has {size} bytes, its header promises {header.file_bytes}", "pack it again")
+            raise FileError(f"{path} has {size} bytes, its header promises {header.file_bytes}", _anew(path))
         found = _source_of(path, header, source) if source is not None else None
         bad: list[int] = []
         looked = 0
         said = time.monotonic()
-        for first, count in _page_ranges(path, header, pages):
+        for first, count in _page_ranges(header, pages, seed):
             data = file.read(buffer, HEADER_BYTES + first * PAGE_BYTES, count * PAGE_BYTES)
             bad += [first + int(at) for at in (~page_maker().verify(header, first, data)).nonzero()[0]]
             file.drop(HEADER_BYTES + first * PAGE_BYTES, count * PAGE_BYTES)
@@ -77,17 +88,21 @@ def check(
                 said = time.monotonic()
                 report({"event": "progress", "layer": header.layer, "done_bytes": looked * PAGE_BYTES,
                         "total_bytes": (header.pages if pages is None else pages) * PAGE_BYTES})  # fmt: skip
-        compared, bad_rows = _compare_rows(path, header, file, found, rows) if found is not None else (0, [])
+        compared, bad_rows = _compare_rows(header, file, found, rows, seed) if found is not None else (0, [])
     first_bad = f"page {bad[0]}" if bad else f"row {bad_rows[0]}" if bad_rows else None
     return {
         "file": str(path), "pages": looked, "bad_pages": len(bad), "rows": compared, "bad_rows": len(bad_rows),
-        "first_bad": first_bad, "source": str(source) if source else None,
+        "first_bad": first_bad, "source": str(source) if source else None, "seed": seed,
     }  # fmt: skip
+
+
+def _anew(path: Path) -> str:
+    return f"move {path} away, then sparktui pack (it replaces no file)"
 
 
 def _is_meant(path: Path, header: Header, revision: str) -> None:
     """The file's name and the wanted revision are what its header says. Raises FileError."""
-    fix = f"move {path} away, then pack again"
+    fix = _anew(path)
     named = _NAME.fullmatch(path.name)
     inside = (header.layer, header.rank, header.tp)
     if named and tuple(int(each) for each in named.groups()) != inside:
@@ -114,25 +129,23 @@ def _source_of(path: Path, header: Header, folder: Path) -> EngramSource:
     return found
 
 
-def _page_ranges(path: Path, header: Header, pages: int | None) -> Iterator[tuple[int, int]]:
+def _page_ranges(header: Header, pages: int | None, seed: int) -> Iterator[tuple[int, int]]:
     if pages is None:
         yield from ((at, min(BLOCK_PAGES, header.pages - at)) for at in range(0, header.pages, BLOCK_PAGES))
     else:
-        chosen = random.Random(path.name).sample(range(header.pages), min(pages, header.pages))
+        chosen = random.Random(f"pages {seed}").sample(range(header.pages), min(pages, header.pages))
         yield from ((page, 1) for page in sorted(chosen))
 
 
 def _compare_rows(
-    path: Path, header: Header, file: DirectFile, found: EngramSource, rows: int | None
+    header: Header, file: DirectFile, found: EngramSource, rows: int | None, seed: int
 ) -> tuple[int, list[int]]:
     """How many rows were compared with the checkpoint's, and which differ."""
     most = BLOCK_PAGES * header.rows_per_page
     if rows is None:
         ranges = [(lo, min(lo + most, header.row_hi)) for lo in range(header.row_lo, header.row_hi, most)]
     else:
-        chosen = random.Random(f"rows of {path.name}").sample(
-            range(header.row_lo, header.row_hi), min(rows, header.rows)
-        )
+        chosen = random.Random(f"rows {seed}").sample(range(header.row_lo, header.row_hi), min(rows, header.rows))
         ranges = [(row, row + 1) for row in sorted(chosen)]
         most = 1
     bad: list[int] = []

@@ -1,12 +1,13 @@
 """Packing: one layer's rows of one rank from the checkpoint into a version 2 file.
 
-Pages are written in order into `NAME.partial`, made durable every 128 MiB, and the file is renamed when complete. How
+Pages are written in order into `NAME.partial`, made durable every 128 MiB; complete, the file gets its name. How
 far an interrupted packing came is read from the partial file itself: its length, less whatever of the last 512 MiB does
 not verify. Only the holder of the partial file's lock writes, and a file under the final name is never written to.
 """
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 from collections.abc import Iterator
@@ -21,7 +22,7 @@ from spark_overlay.engram_copy import NOT_DURABLE_BYTES, SYNC_BYTES, Report, cop
 from spark_overlay.engram_file import HEADER_BYTES, PAGE_BYTES, FileError, Header, file_name, parse_header
 from spark_overlay.engram_layout import EngramLayout, shard_range
 from spark_overlay.page_maker import page_maker
-from spark_overlay.safetensors_source import EngramSource, find_engram, fingerprint, read_exactly
+from spark_overlay.safetensors_source import EngramSource, find_engram, fingerprint, read_exactly, read_up_to
 
 RECHECK_BYTES = NOT_DURABLE_BYTES + SYNC_BYTES
 RECHECK_PART_PAGES = 2048
@@ -59,16 +60,19 @@ def plan(folder: Path, out: Path, layout: EngramLayout, rank: int, tp: int, revi
 
 
 def is_done(job: Job) -> bool:
-    """True for a good file in place, False for none. A file that is not the wanted one is a FileError: it is never
-    overwritten.
+    """True for a good file in place, False for none. A file that is not the wanted one, or cannot be read, is a
+    FileError: it is never overwritten.
     """
+    fix = f"pack again after moving {job.path} away"
+    unread = f"see its owner, dmesg and the drive's health (nvme smart-log) on this node; then {fix}"
     try:
         handle = os.open(job.path, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
         return False
+    except OSError as error:
+        raise FileError(f"{job.path} cannot be opened: {error.strerror} (errno {error.errno})", unread) from error
     try:
-        found = parse_header(os.pread(handle, HEADER_BYTES, 0), str(job.path))
-        fix = f"pack again after moving {job.path} away"
+        found = parse_header(read_up_to(handle, 0, HEADER_BYTES, job.path, unread), str(job.path))
         difference = job.header.difference(found)
         if difference:
             raise FileError(f"{job.path} is another file: {difference}", fix)
@@ -77,7 +81,7 @@ def is_done(job: Job) -> bool:
             raise FileError(f"{job.path} has {size} bytes, wanted {job.header.file_bytes}", fix)
         last = job.header.pages - 1
         for page in sorted({last * step // SAMPLE_PAGES for step in range(SAMPLE_PAGES + 1)}):
-            data = read_exactly(handle, HEADER_BYTES + page * PAGE_BYTES, PAGE_BYTES)
+            data = read_exactly(handle, HEADER_BYTES + page * PAGE_BYTES, PAGE_BYTES, job.path, unread, fix)
             if not page_maker().verify(job.header, page, data)[0]:
                 raise FileError(f"{job.path}: page {page} does not verify (checksum or page number)", fix)
         os.posix_fadvise(handle, 0, 0, os.POSIX_FADV_DONTNEED)
@@ -131,19 +135,61 @@ def pack(job: Job, report: Report) -> None:
         if not kept:
             file.write([_header_block(job.header)], 0)
         copy_rows(job.source, job.header, file, kept, report)
-        job.partial.rename(job.path)
+        _put_in_place(job)
         _sync_folder(job.path.parent)
 
 
+# vfat, exFAT, some network and FUSE file systems have no hard links; each says so in its own way.
+_NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS)
+
+
+def _put_in_place(job: Job) -> None:
+    """Gives the finished partial file its name. A second name, because a rename would replace what has come there
+    meanwhile; where there are no hard links, a rename after a look. Raises FileError for a file in place.
+    """
+    try:
+        os.link(job.partial, job.path)
+        job.partial.unlink()
+        return
+    except FileExistsError:
+        pass
+    except OSError as error:
+        if error.errno not in _NO_LINKS:
+            raise
+        if not os.path.lexists(job.path):
+            job.partial.rename(job.path)
+            return
+    raise FileError(
+        f"{job.path} came there while this rank's rows were packed; it is left alone, they are in {job.partial}",
+        f"move {job.path} away, then pack again: the finished rows are taken",
+    )
+
+
+def drop_second_name(job: Job) -> bool:
+    """Whether the partial name was the finished file's own, left by a power loss between its two names; it is gone."""
+    try:
+        same = job.partial.samefile(job.path)
+    except FileNotFoundError:
+        return False
+    if same:
+        job.partial.unlink()
+        _sync_folder(job.path.parent)
+    return same
+
+
 def pages_kept(job: Job, file: DirectFile) -> tuple[int, str]:
-    """How many leading pages of the open partial file are good, and why none, where there is something else in it."""
+    """How many leading pages of the open partial file are good, and why none, where there is something else in it.
+
+    Raises FileError where it cannot be read.
+    """
     size = os.fstat(file.handle).st_size
     if size < HEADER_BYTES:
         return 0, ""
     file.sync()  # what is verified is then the disk's, and all of it counts as durable
     buffer = aligned_bytes(RECHECK_PART_PAGES * PAGE_BYTES + PAGE_BYTES)
+    beginning = file.read(buffer, 0, HEADER_BYTES).tobytes()  # a read that fails says nothing of what is there
     try:
-        found = parse_header(file.read(buffer, 0, HEADER_BYTES).tobytes(), "it")
+        found = parse_header(beginning, "it")
     except FileError as error:
         return 0, error.what
     if difference := job.header.difference(found):
@@ -173,8 +219,10 @@ def _partial_file(job: Job) -> Iterator[DirectFile]:
                     f"{job.partial} is being written by another packer", "wait for it, or stop it"
                 ) from None
             if _is_still(job.partial, file):
-                yield file
-                return
+                if os.fstat(file.handle).st_nlink == 1 or _is_still(job.path, file):
+                    yield file
+                    return
+                job.partial.unlink()  # its bytes are also a file's that somebody moved away: those stay as they are
         finally:
             file.close()
 

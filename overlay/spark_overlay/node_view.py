@@ -16,6 +16,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+DISK = "dmesg on this node says why; check its disk and the owner of that file, then sparktui pack"
 INDEX = "model.safetensors.index.json"
 
 
@@ -58,7 +59,7 @@ def engram_view(folder: Path, out: Path, rank: int, tp: int, revision: str) -> d
             if job.partial.exists():
                 row["partial_bytes"] = job.partial.stat().st_size
         except (FileError, OSError, ValueError) as error:
-            row |= {"error": str(error), "fix": getattr(error, "fix", "")}
+            row |= {"error": str(error), "fix": getattr(error, "fix", DISK)}
         rows.append(row)
         if not row["done"]:
             still_open.append(job)

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 from spark_overlay.engram_file import HEADER_BYTES, FileError, Header, file_name, parse_header
 from spark_overlay.engram_layout import SCALE_BLOCK
-from spark_overlay.row_store import Options, RowStore, RowStoreError
-from spark_overlay.safetensors_source import EngramSource, find_engram, fingerprint
+from spark_overlay.row_store import Options, RowStore, RowStoreError, Status
+from spark_overlay.safetensors_source import EngramSource, find_engram, fingerprint, read_up_to
 
 if TYPE_CHECKING:
     from spark_overlay.checkpoint_rows import CheckpointRows
@@ -96,9 +96,42 @@ def open_rows(wanted: Wanted, environment: Mapping[str, str], files: int = 2) ->
     except FileError as error:
         raise RowsError(f"Engram rows ({wanted.name}): {error.what}", error.fix) from error
     except (RowStoreError, ValueError, OSError) as error:
-        raise RowsError(f"Engram rows ({wanted.name}): {error}") from error
+        fix = _next_step(error, wanted, path, environment)
+        raise RowsError(f"Engram rows ({wanted.name}): {error}", fix) from error
     _say(wanted, rows, path, options)
     return rows
+
+
+_OPENING = (
+    ("cannot be loaded", "sparktui build: the image lacks this library or has another machine's"),
+    ("could not be started", "a smaller DSV41_IO_THREADS ({depth} now), or more processes allowed in the container"),
+    ("row cache", "a smaller DSV41_CACHE_GIB ({cache} now), or more free memory on this node"),
+    ("page buffers", "more free memory on this node, or a smaller DSV41_IO_THREADS ({depth} now)"),
+    ("bad_alloc", "more free memory on this node"),
+)
+"""What the row store says when it cannot be opened though the file is right, and what then helps."""
+
+
+def _next_step(error: Exception, wanted: Wanted, path: Path, environment: Mapping[str, str]) -> str:
+    if isinstance(error, ValueError):
+        return "correct this setting, then sparktui serve"
+    if isinstance(error, OSError):
+        place = error.filename or path
+        return f"the container has to be able to read {place}: see its owner, its mount and dmesg on this node"
+    if isinstance(error, RowStoreError) and error.status is Status.BAD_FILE:
+        if "(errno " in str(error):
+            return _unread(path)
+        return f"move {path} away, then `sparktui pack`, which runs `{pack_command(wanted, path.parent, environment)}`"
+    values = {"depth": environment.get("DSV41_IO_THREADS") or "96", "cache": environment.get("DSV41_CACHE_GIB") or "0"}
+    known = (step.format(**values) for said, step in _OPENING if said in str(error))
+    return next(known, "sparktui build: the image's overlay and its row store do not fit each other")
+
+
+def _unread(path: Path) -> str:
+    return (
+        "see its owner, dmesg and the drive's health (nvme smart-log) on this node; a file that cannot be read: "
+        f"move {path} away, then `sparktui pack`"
+    )
 
 
 def pack_command(wanted: Wanted, folder: Path, environment: Mapping[str, str]) -> str:
@@ -112,7 +145,7 @@ def pack_command(wanted: Wanted, folder: Path, environment: Mapping[str, str]) -
 def _expected(wanted: Wanted, path: Path, environment: Mapping[str, str]) -> Header:
     """The header that `path` must have. Raises FileError for a file that is another one."""
     with path.open("rb") as file:
-        found = parse_header(file.read(HEADER_BYTES), str(path))
+        found = parse_header(read_up_to(file.fileno(), 0, HEADER_BYTES, path, _unread(path)), str(path))
     revision = environment.get("HF_REVISION", "").strip() or found.revision
     # The setting may be the beginning of the commit that the packer wrote.
     revision = found.revision if found.revision.startswith(revision) else revision

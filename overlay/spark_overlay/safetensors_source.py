@@ -21,6 +21,7 @@ HEADER_LIMIT_BYTES = 512 * 1024 * 1024
 FINGERPRINT_SAMPLES = 64
 SAMPLE_BYTES = 4096
 _FIX = "complete the download, then pack again"
+READ_FIX = "dmesg on this node and, with a share, on the head says why; check that disk, then sparktui pack"
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,24 +124,42 @@ def find_engram(folder: Path, layer: int, rows: int, weight_bytes: int, scale_by
     return EngramSource(layer, places[0], places[1])
 
 
-def read_exactly(handle: int, offset: int, length: int) -> bytes:
-    """`length` bytes at `offset`; a short file is an OSError, a short read is continued."""
+def read_up_to(handle: int, offset: int, length: int, path: Path, fix: str = READ_FIX) -> bytes:
+    """`length` bytes at `offset` of the open file `path`, fewer where it ends; a short read is continued.
+
+    Raises FileError that names file, offset and errno, with `fix`.
+    """
     parts = []
     while length:
-        part = os.pread(handle, length, offset)
+        try:
+            part = os.pread(handle, length, offset)
+        except OSError as error:
+            reason = f"{error.strerror or error} (errno {error.errno})"
+            raise FileError(f"{path}: read at byte {offset} failed: {reason}", fix) from error
         if not part:
-            raise OSError(f"the file ends at byte {offset}, {length} more were expected")
+            break
         parts.append(part)
         offset += len(part)
         length -= len(part)
     return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
+def read_exactly(
+    handle: int, offset: int, length: int, path: Path, fix: str = READ_FIX, short_fix: str = _FIX
+) -> bytes:
+    """The same for a file that must not end before. Raises FileError, for its end with `short_fix`."""
+    data = read_up_to(handle, offset, length, path, fix)
+    if len(data) < length:
+        missing = length - len(data)
+        raise FileError(f"{path} ends at byte {offset + len(data)}, {missing} more were expected", short_fix)
+    return data
+
+
 def fingerprint(source: EngramSource) -> bytes:
     """SHA-256 (32 bytes) over dtypes, shapes and 64 samples of 4 KiB spread evenly over each tensor.
 
     The same on every node, whatever the folder is called; another checkpoint of equal shape differs in nearly every
-    sample.
+    sample. Raises FileError for a read that fails, OSError for a file that cannot be opened.
     """
     digest = hashlib.sha256()
     for place in (source.weight, source.scale):
@@ -150,7 +169,7 @@ def fingerprint(source: EngramSource) -> bytes:
             size = min(SAMPLE_BYTES, place.bytes)
             for sample in range(FINGERPRINT_SAMPLES):
                 at = (place.bytes - size) * sample // (FINGERPRINT_SAMPLES - 1)
-                digest.update(read_exactly(handle, place.offset + at, size))
+                digest.update(read_exactly(handle, place.offset + at, size, place.path))
             os.posix_fadvise(handle, place.offset, place.bytes, os.POSIX_FADV_DONTNEED)
         finally:
             os.close(handle)

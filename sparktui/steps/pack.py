@@ -123,7 +123,7 @@ def _row(settings: Settings, look: Look) -> Finding:
 def _refused(view: NodeView) -> tuple[str, str] | None:
     """A file that is not the wanted one is named and left alone."""
     if view.engram_error:
-        return view.engram_error, "sparktui download checks the checkpoint"
+        return view.engram_error, "sparktui download checks the checkpoint; after a failed read dmesg says more"
     bad = next((each for each in view.engram if each.error), None)
     return (bad.error, bad.fix) if bad else None
 
