@@ -1,6 +1,7 @@
 """Three Sparks as telemetry would show them, in the three states that every picture is taken in.
 
-CALM: the endpoint is ready and answers one request. WORKING: a boot, the workers ahead of the head.
+CALM: the endpoint is ready and answers one request. WORKING: a boot, the workers ahead of the head. PACKING: before
+the first boot, nothing serves and the packer's writes are in the page cache.
 FAILING: worker2's card lost a link, worker1 is gone, the head is below its floor.
 """
 
@@ -105,6 +106,15 @@ WORKING = ClusterSnapshot(
     ),
     serving=Serving(state=EndpointState.STARTING, url="http://10.0.0.1:8888"),
 )
+PACKING = ClusterSnapshot(
+    at=100.0,
+    nodes=(
+        node("head", 0, split(0.4, 6.3, 58.0), busy=17.0, traffic=0.0),
+        node("worker1", 1, split(0.4, 4.1, 41.2), busy=15.0, traffic=310.0),
+        node("worker2", 2, split(0.4, 4.2, 40.8), busy=15.0, traffic=310.0),
+    ),
+    serving=Serving(state=EndpointState.DOWN, url="http://10.0.0.1:8888", problem="connection refused"),
+)
 FAILING = ClusterSnapshot(
     at=100.0,
     nodes=(
@@ -123,7 +133,7 @@ FAILING = ClusterSnapshot(
     serving=Serving(state=EndpointState.DOWN, url="http://10.0.0.1:8888", problem="connection refused", was_ready=True),
     alarms=(
         Alarm("gone.worker1", "worker1", True, "no answer on port 22 for 41 s", "is it on? sparktui doctor", 59.0),
-        Alarm("floor.head", "head", True, "1.2 GiB available, the floor is 2.0 GiB", "end other programs on it", 80.0),
+        Alarm("floor.head", "head", True, "1.0 GiB available, the floor is 2.0 GiB", "end other programs on it", 80.0),
         Alarm("link.worker2.p1", "worker2", False, "cage p1 is down", "check the cable to worker1", 60.0),
     ),
 )

@@ -1,4 +1,4 @@
-"""The monitor on fixture values: a picture, its ladders, and five minutes of history that ended with it."""
+"""The monitor on fixture values: a picture, its ladders, and five minutes of history that end with its values."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ from tests.ui import pane_values as values
 from tests.ui.app_in_test import AppInTest, settled
 
 NOW = 1300.0
+LAST = 299
+"""The second of the newest history."""
 STATES: dict[str, tuple[ClusterSnapshot, tuple[RankBoot, ...]]] = {
     "calm": (values.calm(), values.boots_ready()),
     "working": (values.working(), values.boots_loading()),
@@ -26,17 +28,17 @@ def _then(node: NodeSample, second: int) -> NodeSample:
     available = node.split.available_bytes
     if available is None:
         return node
-    moved = int(available + 1.5 * values.GIB * math.sin(second / 20 + node.rank))
+    moved = int(available + 1.5 * values.GIB * math.sin((LAST - second) / (20 + 3 * node.rank)))
     return replace(node, split=replace(node.split, available_bytes=moved))
 
 
 def give(app: AppInTest, state: str) -> None:
     """The history first, then the picture; the decode speed has a gap of twenty seconds."""
     snapshot, boots = STATES[state]
-    for second in range(300):
+    for second in range(LAST + 1):
         speed = snapshot.serving.decode_tokens_per_second
         if speed is not None:
-            speed = None if 100 < second < 120 else 45 + 6 * math.sin(second / 11)
+            speed = None if 100 < second < 120 else speed + 6 * math.sin((LAST - second) / 11)
         then = replace(
             snapshot,
             at=NOW - 300 + second,

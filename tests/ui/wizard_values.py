@@ -148,7 +148,7 @@ def before_working(app: AppInTest) -> None:
 
 
 def show_working(app: AppInTest) -> None:
-    app.snapshot = cluster_values.WORKING
+    app.snapshot = cluster_values.PACKING
     app.run_view = run_of(_working_run())
 
 
