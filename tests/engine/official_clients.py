@@ -183,8 +183,10 @@ def loop_rows(client: openai.OpenAI, other: anthropic.Anthropic) -> dict[str, Ca
 
 
 def main(url: str, key: str, *kinds: str) -> None:
-    client = openai.OpenAI(base_url=f"{url}/v1", api_key=key, max_retries=0, timeout=300)
-    other = anthropic.Anthropic(base_url=url, auth_token=key, max_retries=0, timeout=300)
+    # With their own number of retries: what a loop answers must not make them ask for it again.
+    client = openai.OpenAI(base_url=f"{url}/v1", api_key=key, timeout=300)
+    other = anthropic.Anthropic(base_url=url, auth_token=key, timeout=300)
+    assert client.max_retries > 0 and other.max_retries > 0
     rows = loop_rows(client, other) if "loops" in kinds else openai_rows(client) | anthropic_rows(other)
     print(json.dumps({name: told(ask) for name, ask in rows.items()}))
 

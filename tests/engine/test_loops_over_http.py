@@ -53,6 +53,8 @@ def test_an_answer_in_one_piece_is_the_named_error(plugin: Serving, path: str, l
     answer = plugin.client.post(path, json=body(path, loop))
     assert answer.status_code == 500
     assert answer.json()["message"].startswith(f"loop_abort: {loop} at output token ")
+    # SGLang's own route has no official client that would ask again.
+    assert answer.headers.get("x-should-retry") == (None if path == "/generate" else "false")
     if loop in ENDS_AFTER:
         assert f"at output token {ENDS_AFTER[loop]}:" in answer.json()["message"]
 
@@ -73,14 +75,20 @@ def test_a_stream_ends_with_the_named_error_and_counts_what_was_sent(plugin: Ser
 
 @pytest.fixture(scope="module")
 def official(plugin: Serving) -> dict[str, Any]:
-    script = engine_env.FOLDER / "official_clients.py"
+    script, before = engine_env.FOLDER / "official_clients.py", len(plugin.text())
     done = subprocess.run(
         [str(engine_env.engine_python()), str(script), plugin.url, KEY, "loops"],
         env=environment(), capture_output=True, text=True, timeout=600,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-3000:]
     found: dict[str, Any] = json.loads(done.stdout)
+    found["in the log"] = [line for line in plugin.text()[before:].splitlines() if line.startswith("[spark] request ")]
     return found
+
+
+def test_the_official_clients_ask_once_though_they_retry_a_500(official: dict[str, Any]) -> None:
+    assert len(official["in the log"]) == len(official) - 1 == 7, official["in the log"]
+    assert all(": loop_abort: " in line for line in official["in the log"])
 
 
 def test_the_official_clients_raise_the_named_error_on_every_route(official: dict[str, Any]) -> None:
@@ -101,12 +109,14 @@ def test_the_body_of_the_error_on_responses_and_messages(plugin: Serving) -> Non
     answer = plugin.client.post("/v1/responses", json=responses)
     error = answer.json()["error"]
     assert (answer.status_code, error["code"], error["type"]) == (500, 500, "server_error")
+    assert answer.headers["x-should-retry"] == "false"
     assert error["message"].startswith("loop_abort: ngram at output token ")
 
     messages = {"model": MODEL, "messages": HELLO, "max_tokens": 900}
     messages["output_config"] = {"format": {"type": "json_schema", "schema": SCHEMA}}
     answer = plugin.client.post("/v1/messages", json=messages)
     assert (answer.status_code, answer.json()["error"]["type"]) == (500, "api_error")
+    assert answer.headers["x-should-retry"] == "false"
     assert answer.json()["error"]["message"].startswith("loop_abort: ngram at output token ")
     kinds = [event["type"] for event in events(plugin, "/v1/messages", messages)]
     assert kinds[0] == "message_start"
@@ -130,6 +140,17 @@ def test_without_the_name_an_answer_in_one_piece_stops_behind_one_copy(other: Se
     else:
         assert text.rstrip("\n") == LINE
         assert tokens < 60
+
+
+def test_a_loop_in_the_thinking_counts_no_more_thinking_than_output(plugin: Serving, other: Serving) -> None:
+    path = "/v1/chat/completions"
+    # A grammar begins only behind the thinking, so of the loops it is the biased token.
+    request = body(path, "identical") | {"chat_template_kwargs": {"thinking": True}}
+    usage = other.client.post(path, json=request).json()["usage"]
+    assert (usage["completion_tokens"], usage["reasoning_tokens"]) == (1, 1)
+    for server in (plugin, other):
+        usage = events(server, path, request | {"stream_options": {"include_usage": True}})[-1]["usage"]
+        assert usage["reasoning_tokens"] == usage["completion_tokens"] == 63
 
 
 @pytest.mark.parametrize("loop", LOOPS)

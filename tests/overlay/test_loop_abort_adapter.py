@@ -28,6 +28,7 @@ class Req:
         self.finished_len: int | None = None
         self.send_token_offset = 0
         self.ends_at: int | None = None
+        self.reasoning_tokens = 0
 
     def finished(self) -> bool:
         return self.finished_reason is not None
@@ -88,6 +89,46 @@ def test_the_old_stop(watched: Callable[..., Any]) -> None:
     run(watched(DSV41_LOOP_NAMED_EXIT="0"), req, [7] * 99, 3)
     assert req.finished_reason.matched == "loop_abort: identical"
     assert req.finished_len == 1
+
+
+@pytest.mark.parametrize("named", ["0", "1"])
+@pytest.mark.parametrize("stream", [False, True])
+def test_thinking_that_loops_counts_no_more_thinking_than_output(
+    watched: Callable[..., Any], named: str, stream: bool
+) -> None:
+    req, hook = Req(stream=stream), watched(DSV41_LOOP_NAMED_EXIT=named)
+
+    def counted(req: Req, count: int) -> None:
+        req.reasoning_tokens += count  # SGLang counts before it asks
+        hook(req, count)
+
+    run(counted, req, [*range(20), *PIECE * 9], 3)
+    assert req.finished_len == (req.send_token_offset if stream else 60)
+    assert req.reasoning_tokens == req.finished_len
+    short = Req()
+    short.reasoning_tokens = 5
+    run(hook, short, [*range(20), *PIECE * 9], 1)
+    assert short.reasoning_tokens == 5, "thinking that ended before stays as it was"
+
+
+class Answer(SimpleNamespace):
+    """A response of Starlette's, as far as it is touched."""
+
+    def __init__(self) -> None:
+        super().__init__(headers={})
+
+
+@pytest.mark.parametrize("message", ["loop_abort: ngram at output token 9: x", "out of memory"])
+def test_only_a_loops_error_tells_the_clients_not_to_ask_again(watched: Callable[..., Any], message: str) -> None:
+    watched()
+    functions = loop_abort.ADAPTER.functions(values_of(LEDGER, {}))
+    expected = {"x-should-retry": "false"} if message.startswith("loop_abort") else {}
+    openai = functions[loop_abort._OPENAI_ERROR](Answer(), None, message=message, err_type="500", status_code=500)
+    anthropic = functions[loop_abort._ANTHROPIC_ERROR](
+        Answer(), None, status_code=500, error_type="api_error", message=message, exception_name=None
+    )
+    responses = functions[loop_abort._RESPONSES](lambda *_, **__: Answer(), None, f"500: {message}")
+    assert [each.headers for each in (openai, anthropic, responses)] == [expected] * 3
 
 
 def test_three_copies_and_a_request_that_ended_by_itself_are_left_alone(watched: Callable[..., Any]) -> None:

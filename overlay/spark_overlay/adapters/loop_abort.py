@@ -3,6 +3,9 @@
 What a client was sent already stays sent. So a stream ends where it is, and its usage counts what was sent; an answer
 in one piece ends, with DSV41_LOOP_NAMED_EXIT=0, behind the first copy. For that it must not leave the scheduler in
 parts, as SGLang otherwise sends every answer.
+
+The official clients ask again after a status of 500 and more, twice by default: the loop would run three times. The
+header `x-should-retry: false`, which they obey, says that once is enough.
 """
 
 from __future__ import annotations
@@ -40,9 +43,13 @@ NAMED = Switch("DSV41_LOOP_NAMED_EXIT", 1, "1 ends with the error loop_abort, 0 
 _FINISH = "sglang.srt.managers.schedule_batch.Req.update_finish_state"
 _SEND = "sglang.srt.managers.scheduler_components.output_streamer._GenerationStreamAccumulator.accept"
 _ANTHROPIC = "sglang.srt.entrypoints.anthropic.serving._scrub_error_message"
+_ANTHROPIC_ERROR = "sglang.srt.entrypoints.anthropic.serving.AnthropicServing._error_response"
+_OPENAI_ERROR = "sglang.srt.entrypoints.openai.serving_base.OpenAIServingBase.create_error_response"
 _RESPONSES = "sglang.srt.entrypoints.openai.serving_responses.OpenAIServingResponses.create_error_response"
 _KEPT = "_spark_loop"
 NAME = "loop_abort: "
+ONCE = ("x-should-retry", "false")
+"""The header that the official clients obey: the same request would loop again."""
 
 
 def rules(values: Values) -> LoopRules:
@@ -72,6 +79,8 @@ def _around(values: Values) -> Callable[..., Any]:
     def ended(req: Any, loop: Loop) -> None:
         # Every rank counts what was sent, whether or not it is the one that sends: the same length on all.
         req.finished_len = max(loop.keep, req.send_token_offset)
+        # SGLang counted the whole loop before it asked whether the request ends.
+        req.reasoning_tokens = min(req.reasoning_tokens, req.finished_len)
         text = f"{NAME}{loop.detector} at output token {loop.end}: {loop.what}"
         # A client may choose the request's id: in quotes it cannot begin a line of the log.
         print(f"[spark] request {str(req.rid)[:80]!r}: {text}", flush=True)
@@ -105,8 +114,24 @@ def _responses_error(original: Callable[..., Any], serving: Any, message: str, *
     """SGLang makes an invalid request, status 400, of every error; this one is the server's."""
     told = message.removeprefix("500: ")
     if told.startswith(NAME):
-        return original(serving, told, "server_error", 500)
+        return once(original(serving, told, "server_error", 500))
     return original(serving, message, *rest, **named)
+
+
+def once(response: Any) -> Any:
+    """The same response, which no client answers by asking again."""
+    response.headers[ONCE[0]] = ONCE[1]
+    return response
+
+
+def _openai_error(result: Any, serving: Any, message: str, *rest: Any, **named: Any) -> Any:
+    return once(result) if message.startswith(NAME) else result
+
+
+def _anthropic_error(
+    result: Any, serving: Any, status_code: int, error_type: str, message: str, *rest: Any, **named: Any
+) -> Any:
+    return once(result) if message.startswith(NAME) else result
 
 
 def _sending(values: Values) -> Callable[..., Any]:
@@ -129,6 +154,18 @@ ADAPTER = Adapter(
         HookPoint(_SEND, Kind.AROUND, "(self, *, req)", Process.SCHEDULER),
         HookPoint(_ANTHROPIC, Kind.AROUND, "(message, status_code)", Process.SERVER),
         HookPoint(
+            _ANTHROPIC_ERROR,
+            Kind.AFTER,
+            "(self, status_code, error_type, message, exception_name=None)",
+            Process.SERVER,
+        ),
+        HookPoint(
+            _OPENAI_ERROR,
+            Kind.AFTER,
+            "(self, message, err_type='BadRequestError', status_code=400, param=None)",
+            Process.SERVER,
+        ),
+        HookPoint(
             _RESPONSES,
             Kind.AROUND,
             "(self, message, err_type='invalid_request_error', status_code=400, param=None)",
@@ -142,6 +179,8 @@ ADAPTER = Adapter(
         _FINISH: _around(values),
         _SEND: _sending(values),
         _ANTHROPIC: _anthropic_message,
+        _ANTHROPIC_ERROR: _anthropic_error,
+        _OPENAI_ERROR: _openai_error,
         _RESPONSES: _responses_error,
     },
 )
