@@ -203,12 +203,13 @@ def test_an_endpoint_that_answered_and_does_not_any_more() -> None:
     assert found[2][0].severe and "nothing listens" in found[2][0].what
 
 
-def test_u75_an_endpoint_that_answers_without_a_rank_is_said() -> None:
+def test_an_endpoint_that_answers_although_a_node_has_gone_is_said() -> None:
+    """A killed engine on a node that is there (U75): tests/telemetry/test_rank_lives.py."""
     ready = Serving(EndpointState.READY, was_ready=True)
     gone = replace(CALM, freshness=Freshness.GONE, age_seconds=16.0, problem="the connection was lost")
     (found,) = run([gone], serving=ready)
     by_id = {alarm.id: alarm for alarm in found}
-    assert "worker2 is gone: requests now hang" in by_id["endpoint.ranks"].what
+    assert by_id["endpoint.ranks"].what == "worker2 is gone; the endpoint still answers, requests now hang"
 
 
 def test_severe_ones_come_first() -> None:

@@ -19,8 +19,11 @@ def drawn(boots: tuple[RankBoot, ...], now: float = 120.0, width: int = 78, heig
 
 
 def test_nothing_starts() -> None:
-    assert drawn(values.NOT_STARTED) == "no boot to show; serve begins one"
-    assert drawn(()) == "no boot to show; serve begins one"
+    assert drawn(values.NOT_STARTED) == "no engine container on any node; serve begins one"
+
+
+def test_nobody_has_asked_is_not_nothing_there() -> None:
+    assert drawn(()) == "nobody has asked the ranks yet"
 
 
 def test_a_rank_that_nobody_could_ask_yet_is_unknown_and_not_called_not_started() -> None:
