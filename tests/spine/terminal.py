@@ -12,6 +12,8 @@ from tests.testbed.node import SimulatedSpark
 
 SOCKET = "/run/person.tmux"
 LOOK_SECONDS = 0.3
+CARD_TAKES_KEYS = "enter: answer"
+"""The last line of a question's card says so when it takes keys; one that has just opened drops them."""
 CAPTURES = "SPARKTUI_CAPTURES"
 """Names a folder that screens worth keeping are written to; unset, they are not."""
 
@@ -140,4 +142,4 @@ def booting(screen: str) -> dict[str, str]:
     return {name: text.strip() for name, text in re.findall(r"\brank \d (head|worker\d) +([^│\n]+)", screen)}
 
 
-__all__ = ["Terminal", "booting", "enter_line", "rail"]
+__all__ = ["CARD_TAKES_KEYS", "Terminal", "booting", "enter_line", "rail"]

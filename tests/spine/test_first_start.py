@@ -15,7 +15,7 @@ import pytest
 
 from sparktui.settings import parse_settings
 from tests.spine.cluster import PROJECT
-from tests.spine.terminal import Terminal, enter_line, rail
+from tests.spine.terminal import CARD_TAKES_KEYS, Terminal, enter_line, rail
 from tests.testbed import Testbed
 from tests.testbed.node import HOME, LAN_NETDEV
 
@@ -132,9 +132,9 @@ def seen(terminal: Terminal, *words: str) -> str:
 
 def confirmed(terminal: Terminal, name: str, host_key: str) -> None:
     """The card shows the fingerprint of the worker's own key; it is trusted."""
-    screen = seen(terminal, f"{name}, ", "nobody has confirmed its host key", "SHA256:")
+    screen = seen(terminal, f"{name}: nobody has confirmed its host key", "SHA256:", CARD_TAKES_KEYS)
     terminal.keep(f"host-key-{name}", screen)
-    terminal.press("y")
+    terminal.press("Left", "Enter")
     terminal.wait("the card is gone", lambda s: "nobody has confirmed" not in s, seconds=SECONDS)
 
 

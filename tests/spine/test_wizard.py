@@ -15,7 +15,7 @@ import pytest
 
 from tests.spine import journals
 from tests.spine.cluster import Spine, spine
-from tests.spine.terminal import Terminal, booting, enter_line, rail
+from tests.spine.terminal import CARD_TAKES_KEYS, Terminal, booting, enter_line, rail
 from tests.testbed import Testbed
 
 pytestmark = [pytest.mark.testbed, pytest.mark.engine, pytest.mark.timeout(1800)]
@@ -158,7 +158,9 @@ def answered_until(terminal: Terminal, verb: str, states: tuple[str, ...], *, se
 
 
 def question(screen: str) -> str:
-    """The key or digest that a card asks about; empty where no card asks."""
+    """The key or digest that a card asks about; empty where no card asks, or takes no keys yet."""
+    if CARD_TAKES_KEYS not in screen:
+        return ""
     card = re.search(r"\b(?:ssh|build) asks\b.*?\b((?:SHA256|sha256):\S+)", screen, re.DOTALL)
     return card.group(1) if card else ""
 

@@ -64,12 +64,14 @@ class BeforeSettings(AppInTest):
         refusals: worker name to what its login raises; None never answers.
         trusted: known_hosts lines that were trusted; a worker's unknown key then works.
         opened_with: the settings of each time that links were opened.
+        waits: every worker's login answers when this is set; None at once.
     """
 
     def __init__(self, folder: Path, **more: Any) -> None:
         self.found = discovery_text()
         self.refusals: dict[str, Exception | None] = {}
         self.opened_with: list[Settings] = []
+        self.waits: asyncio.Event | None = None
         super().__init__(folder, env={}, **{"profile": None, **more})
 
     async def _open_links(self, settings: Settings) -> tuple[Any, ...]:
@@ -82,6 +84,8 @@ class BeforeSettings(AppInTest):
             link.answer(r"^true$")
             if link.node.name in self.refusals and self.refusals[link.node.name] is None:
                 link.run = _never  # type: ignore[method-assign]
+            if self.waits is not None and rank:
+                link.run = _after(self.waits, link.run)  # type: ignore[method-assign]
             refusal = self.refusals.get(link.node.name)
             known = isinstance(refusal, HostKeyUnknown) and refusal.known_hosts_line in self.trusted
             if refusal is not None and not known:
@@ -97,6 +101,14 @@ class BeforeSettings(AppInTest):
     def at(self) -> str:
         """The group that is shown."""
         return self.first.draft.page
+
+
+def _after(waits: asyncio.Event, run: Any) -> Any:
+    async def later(*words: object, **more: object) -> Any:
+        await waits.wait()
+        return await run(*words, **more)
+
+    return later
 
 
 async def _never(*_: object, **__: object) -> Any:

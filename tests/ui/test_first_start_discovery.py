@@ -15,7 +15,7 @@ from sparktui.envfile import parse_env
 from sparktui.remote.local import LocalLink
 from sparktui.settings import SETTINGS
 from sparktui.steps.discovery import DISCOVERY_SCRIPT, NODE_SCRIPT, Found, Way, parse_discovery, parse_node
-from sparktui.ui.first_start.draft import PAGES, Draft, KeyChoice, from_text, keep_draft, read_draft, to_text
+from sparktui.ui.first_start.draft import PAGES, SECRETS, Draft, KeyChoice, from_text, keep_draft, read_draft, to_text
 from sparktui.ui.first_start.env_text import PAGE_OF, make, target_path
 from sparktui.ui.first_start.proposals import NodeSaid, propose, split_hosts
 from tests.ui.first_start_parts import ALIASES, addresses_text, discovery_text, fabric_text
@@ -194,6 +194,7 @@ _DRAFTS = st.builds(
     _ANSWERS,
     st.booleans(),
     st.sampled_from(KeyChoice),
+    st.frozensets(st.sampled_from(SECRETS)),
 )
 
 
@@ -202,7 +203,9 @@ def test_a_draft_comes_back_as_it_was(draft: Draft) -> None:
     assert from_text(to_text(draft)) == draft
 
 
-_BROKEN = st.sampled_from(["{}", "[]", "null", '{"v": 1, "answers": [1], "key": 3, "page": []}', '{"v": 1, "key": {}}'])
+_BROKEN = st.sampled_from(
+    ["{}", "[]", "null", '{"v": 1, "answers": [1], "key": 3, "page": []}', '{"v": 1, "key": {}, "given": 7}']
+)
 
 
 @given(st.one_of(st.text(max_size=80), _BROKEN))

@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 from textual.pilot import Pilot
 
+from sparktui.ui.first_start.draft import Draft, draft_path, keep_draft
+from sparktui.ui.first_start.host_key_card import HostKeyCard
 from tests.ui.app_in_test import screen_text, until
 from tests.ui.first_start_parts import BeforeSettings, changed_key, dead, unknown_key
 
@@ -25,14 +27,18 @@ STATES = {
     "network": ("network", {}),
     "watch": ("watch", {}),
     "keys": ("keys", {}),
+    "save": ("save", {}),
 }
 
 
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("state", STATES)
-def test_first_start(snap_compare: Callable[..., bool], tmp_path: Path, state: str, size: str) -> None:
+def test_first_start(
+    snap_compare: Callable[..., bool], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, state: str, size: str
+) -> None:
     group, refusals = STATES[state]
-    app = BeforeSettings(tmp_path)
+    monkeypatch.chdir(tmp_path)  # the page that saves names the file: no folder of this machine in a picture
+    app = BeforeSettings(Path())
     app.refusals.update(refusals)  # type: ignore[arg-type]
 
     async def before(pilot: Pilot[Any]) -> None:
@@ -54,6 +60,23 @@ def test_first_start(snap_compare: Callable[..., bool], tmp_path: Path, state: s
                     ),
                 )
         await until(pilot, lambda: app.first.made is not None or group == "profile")
+        if state == "host-key":  # pictured as it stays
+            await until(pilot, lambda: isinstance(app.screen, HostKeyCard) and app.screen.takes_keys)
         await pilot.pause(0.5)
 
     assert snap_compare(app, terminal_size=SIZES[size], run_before=before)
+
+
+def test_keys_of_an_earlier_start(snap_compare: Callable[..., bool], tmp_path: Path) -> None:
+    app = BeforeSettings(tmp_path)
+    kept = Draft(page="save", given=frozenset(("API_KEY", "HF_TOKEN")))
+    keep_draft(draft_path(app.env_file), kept)
+
+    async def before(pilot: Pilot[Any]) -> None:
+        await until(pilot, lambda: len(app.screen_stack) > 1 and app.first.is_mounted and app.first.found is not None)
+        app.first.random_key = "not-random-in-a-picture-0123456"
+        app.first.show()
+        await until(pilot, lambda: app.at == "keys" and app.first.made is not None)
+        await pilot.pause(0.5)
+
+    assert snap_compare(app, terminal_size=SIZES["80x24"], run_before=before)

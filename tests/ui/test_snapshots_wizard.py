@@ -11,7 +11,9 @@ from typing import Any
 
 import pytest
 
-from tests.ui.app_in_test import AppInTest, show
+from sparktui.ui.widgets import question_card
+from sparktui.ui.widgets.question_card import QuestionCard
+from tests.ui.app_in_test import AppInTest, settled, show, until
 from tests.ui.wizard_values import STATES
 
 SIZES = {"80x24": (80, 24), "120x40": (120, 40)}
@@ -23,7 +25,23 @@ def test_wizard(snap_compare: Callable[..., bool], tmp_path: Path, state: str, s
     before, values = STATES[state]
     app = AppInTest(tmp_path)
     before(app)
-    assert snap_compare(app, terminal_size=SIZES[size], run_before=show(values))
+
+    async def shown(pilot: Any) -> None:
+        await show(values)(pilot)
+        if state == "question":  # pictured as it stays
+            await until(pilot, lambda: isinstance(app.screen, QuestionCard) and app.screen.takes_keys)
+
+    assert snap_compare(app, terminal_size=SIZES[size], run_before=shown)
+
+
+def test_wizard_question_that_has_just_opened(
+    snap_compare: Callable[..., bool], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(question_card, "QUIET_SECONDS", 3600.0)
+    before, values = STATES["question"]
+    app = AppInTest(tmp_path)
+    before(app)
+    assert snap_compare(app, terminal_size=SIZES["80x24"], run_before=show(values))
 
 
 def test_wizard_very_wide(snap_compare: Callable[..., bool], tmp_path: Path) -> None:
@@ -45,7 +63,6 @@ def test_wizard_simulated(snap_compare: Callable[..., bool], tmp_path: Path, siz
 @pytest.mark.parametrize("size", SIZES)
 def test_wizard_commands(snap_compare: Callable[..., bool], tmp_path: Path, size: str) -> None:
     from sparktui.steps.step import Command
-    from tests.ui.app_in_test import settled, until
 
     app = AppInTest(tmp_path)
     argv = "docker run --rm --network host -v /srv/DeepSeek-V4.1-Flash-1017:/models:ro -v /srv/engram:/engram"

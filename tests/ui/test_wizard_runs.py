@@ -9,6 +9,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
 from textual.widgets import Button
 
 from sparktui.cluster.profile import THREE
@@ -17,6 +18,7 @@ from sparktui.runs.request import RunRequest, read_process
 from sparktui.runs.view import StepState
 from sparktui.ui.app import SparkApp
 from sparktui.ui.session import Start
+from sparktui.ui.widgets import question_card
 from sparktui.ui.widgets.question_card import QuestionCard, safe_choice
 from sparktui.ui.wizard.screen import WizardScreen
 from tests.ui.app_in_test import AppInTest, RunInTest, screen_text, settled, until
@@ -37,13 +39,40 @@ def focused_answer(app: SparkApp) -> str:
     return str(app.focused.label)
 
 
-async def run_that_asks(app: AppInTest, pilot: Any, question: Question) -> RunInTest:
+async def run_that_asks(app: AppInTest, pilot: Any, question: Question, *, at_once: bool = False) -> RunInTest:
+    """The question is on the screen, and unless `at_once` it takes keys."""
     await settled(pilot)
     await pilot.press("enter")
     run = await app.started(pilot)
     run.say(StepStarted("doctor", NODES), question)
-    await until(pilot, lambda: isinstance(app.screen, QuestionCard))
+    await until(pilot, lambda: isinstance(app.screen, QuestionCard) and (at_once or app.screen.takes_keys))
     return run
+
+
+REPLACE = Question("serve", "serve.replace", "These engines serve already. Replace them?")
+
+
+@pytest.mark.parametrize("question", [DIGEST, REPLACE, HOST_KEY], ids=lambda each: each.question)
+async def test_a_key_that_was_on_its_way_answers_no_question_that_opens_by_itself(
+    app: AppInTest, question: Question, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(question_card, "QUIET_SECONDS", 3600.0)
+    async with app.run_test(size=(80, 24)) as pilot:
+        run = await run_that_asks(app, pilot, question, at_once=True)
+        card, asked = app.screen, app.run_view.asked
+        assert isinstance(card, QuestionCard) and asked is not None
+        assert "keys count in a moment" in screen_text(app) and "enter: answer" not in screen_text(app)
+        await pilot.press("enter", "space", "left", "enter", "tab", "enter", "escape", "y")
+        await pilot.click("#choice-0")
+        assert app.screen is card and run.answer_to(asked) is None
+        card._take_keys()
+        await pilot.pause()
+        assert app.screen is card and run.answer_to(asked) is None, "dropped, not kept for later"
+        assert "keys count in a moment" not in screen_text(app)
+        assert focused_answer(app) == ("yes" if question is DIGEST else "no")
+        await pilot.press("enter")
+        await until(pilot, lambda: run.answer_to(asked) == ("yes" if question is DIGEST else "no"))
+        run.end()
 
 
 async def test_a_question_opens_by_itself_with_its_whole_text_and_the_careful_answer_focused(app: AppInTest) -> None:
@@ -95,6 +124,7 @@ async def test_a_second_question_opens_too(app: AppInTest) -> None:
         await pilot.press("enter")
         run.say(Answered("ssh", HOST_KEY.question, "no", "viewer"), StepStarted("build"), DIGEST)
         await until(pilot, lambda: isinstance(app.screen, QuestionCard) and "Pin it" in screen_text(app))
+        await until(pilot, lambda: "enter: answer" in screen_text(app))
         assert focused_answer(app) == "yes", "pinning takes nothing from anybody"
         run.end()
         await until(pilot, lambda: isinstance(app.screen, WizardScreen))

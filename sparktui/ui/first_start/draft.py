@@ -15,6 +15,8 @@ from typing import Any
 FORMAT = 1
 PAGES = ("profile", "sparks", "ssh", "network", "watch", "keys", "save")
 """The groups in order."""
+SECRETS = ("API_KEY", "HF_TOKEN")
+"""Settings that the draft never holds."""
 
 
 class KeyChoice(StrEnum):
@@ -28,6 +30,7 @@ class Draft:
     """Attributes:
     answers: setting name to the text that a person typed; what only was proposed is not in it.
     unattended: nobody watches; None before it was asked.
+    given: names of the secrets that were typed or shown, never what they are.
     """
 
     profile: str = "three"
@@ -35,6 +38,7 @@ class Draft:
     answers: Mapping[str, str] = field(default_factory=dict)
     unattended: bool = True
     key: KeyChoice = KeyChoice.RANDOM
+    given: frozenset[str] = frozenset()
 
     def with_answer(self, name: str, text: str) -> Draft:
         return replace(self, answers={**self.answers, name: text})
@@ -56,6 +60,7 @@ def to_text(draft: Draft) -> str:
         "answers": dict(draft.answers),
         "unattended": draft.unattended,
         "key": draft.key.value,
+        "given": sorted(draft.given),
     }
     return json.dumps(plain, indent=1) + "\n"
 
@@ -74,6 +79,7 @@ def from_text(text: str) -> Draft:
         for name, value in (answers.items() if isinstance(answers, dict) else ())
         if isinstance(name, str) and isinstance(value, str)
     }
+    given = plain.get("given")
     profile, page, unattended = plain.get("profile"), plain.get("page"), plain.get("unattended")
     return Draft(
         profile=next((each for each in ("four", "four-ring") if each == profile), "three"),
@@ -81,6 +87,7 @@ def from_text(text: str) -> Draft:
         answers=kept,
         unattended=unattended if isinstance(unattended, bool) else True,
         key=next((each for each in KeyChoice if each.value == plain.get("key")), KeyChoice.RANDOM),
+        given=frozenset(name for name in SECRETS if isinstance(given, list) and name in given),
     )
 
 

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sparktui.cluster.profile import PROFILES
 from sparktui.envfile import Problem
-from sparktui.ui.first_start.draft import Draft, KeyChoice
+from sparktui.ui.first_start.draft import Draft
 from sparktui.ui.first_start.proposals import Proposal, split_hosts
+from sparktui.ui.first_start.secret_answers import why_no_key
 from sparktui.verbs import ENV_FILES
 
 if TYPE_CHECKING:
@@ -66,12 +67,6 @@ def values_of(draft: Draft, proposed: Mapping[str, Proposal]) -> dict[str, str]:
     return values
 
 
-def secret_values(draft: Draft, random_key: str, typed: Mapping[str, str]) -> dict[str, str]:
-    """API_KEY as it was chosen and HF_TOKEN; '' where none is to be written."""
-    key = {KeyChoice.RANDOM: random_key, KeyChoice.OWN: typed.get("API_KEY", ""), KeyChoice.NONE: ""}[draft.key]
-    return {"API_KEY": key, "HF_TOKEN": typed.get("HF_TOKEN", "").strip()}
-
-
 def unattended_window(draft: Draft) -> int | None:
     """The window that is written where nobody watches; None where the profile's own stays."""
     return PROFILES[draft.profile].unattended_context_tokens if draft.unattended else None
@@ -125,11 +120,21 @@ def make(
         return Made(template, template, changes, (Problem(0, error.what, name=name),))
     except ValueError as error:
         return Made(template, template, changes, (Problem(0, str(error)),))
+    missing = why_no_key(draft, secret_values)
     try:
         settings = parse_settings(text, env_path=path, profile=draft.profile, environment=environment, fit=fit_problems)
     except SettingsRefused as refused:
-        return Made(text, template, changes, refused.problems)
+        return Made(text, template, changes, _with_key(refused.problems, missing))
+    if missing:
+        return Made(text, template, changes, _with_key(settings.notices, missing))
     return Made(text, template, changes, settings.notices, settings)
+
+
+def _with_key(problems: Sequence[Problem], missing: str) -> tuple[Problem, ...]:
+    """The file alone may go without a key; the choice of an own one may not."""
+    if not missing:
+        return tuple(problems)
+    return (*(each for each in problems if each.name != "API_KEY"), Problem(0, missing, name="API_KEY"))
 
 
 def save(path: Path, made: Made) -> None:

@@ -28,22 +28,19 @@ from sparktui.events import State
 from sparktui.steps.discovery import Found
 from sparktui.ui.first_start.comparison import sheets
 from sparktui.ui.first_start.draft import PAGES, Draft, KeyChoice, draft_path, drop_draft, keep_draft, read_draft
-from sparktui.ui.first_start.env_text import Made, make, owner_of, save, secret_values, target_path, values_of
+from sparktui.ui.first_start.env_text import Made, make, owner_of, save, target_path, values_of
 from sparktui.ui.first_start.fields import ChoiceList, Field
-from sparktui.ui.first_start.host_key_card import HostKeyCard
-from sparktui.ui.first_start.key_test import KeyRow, discover, link_settings, try_node, waiting_rows
+from sparktui.ui.first_start.key_test import discover, link_settings
+from sparktui.ui.first_start.node_logins import NodeLogins
 from sparktui.ui.first_start.pages import PAGE_CLASSES, Page, SaveScroll, View
-from sparktui.ui.first_start.proposals import NodeSaid, Proposal, bare_host, propose
-from sparktui.ui.frame import FrameScreen
+from sparktui.ui.first_start.secret_answers import given_secrets, gone_secrets, secret_values
 from sparktui.ui.messages import Copied
 
 CHECK_SECONDS = 0.25
 """After the last key until the answers are checked."""
-_MOST_KEYS = 4
-"""A way through jump hosts meets more than one unknown key."""
 
 
-class FirstStart(FrameScreen):
+class FirstStart(NodeLogins):
     """Dismissed with the saved env file, or None when the person leaves."""
 
     name_shown = "first start"
@@ -67,16 +64,12 @@ class FirstStart(FrameScreen):
 
     def __init__(self) -> None:
         super().__init__()
-        self.draft = Draft()
-        self.found: Found | None = None
-        self.said: dict[str, NodeSaid] = {}
-        self.rows: tuple[KeyRow, ...] = ()
         self.made: Made | None = None
         self.random_key = secrets.token_urlsafe(24)
         self.typed_secrets: dict[str, str] = {}
         self._sheets: dict[str, object] | None = None
-        self._tested: tuple[str, ...] = ()
-        self._insisted = ""
+        self._kept = Draft()
+        self._key_shown = False
         self._check_timer: Timer | None = None
 
     def body(self) -> Iterable[Widget]:
@@ -93,16 +86,12 @@ class FirstStart(FrameScreen):
         return target_path(self.env_file, self.app.session.start.profile, self.draft.profile)
 
     @property
-    def proposed(self) -> dict[str, Proposal]:
-        return propose(PROFILES[self.draft.profile], self.draft.answers, self.found or Found(), self.said)
-
-    @property
     def page(self) -> Page:
         return self.query_one(f"#page-{self.draft.page}", Page)
 
     def on_mount(self) -> None:
         super().on_mount()
-        self.env_file: Path = self.app.session.start.env_file
+        self.env_file = self.app.session.start.env_file
         self._begin()
 
     @work(group="first.begin", exit_on_error=False)
@@ -110,7 +99,9 @@ class FirstStart(FrameScreen):
         kept = await asyncio.to_thread(read_draft, draft_path(self.env_file))
         asked = self.app.session.start.profile
         if kept is not None:
-            self.draft = kept
+            self._kept = kept
+            # What was typed or shown at `keys` is gone with the last start, and nothing may be saved without it unseen.
+            self.draft = replace(kept, page=min(kept.page, "keys", key=PAGES.index))
             self.say("Your answers of the last time are here again.")
         elif asked in PROFILES:
             self.draft = replace(self.draft, profile=asked)
@@ -161,6 +152,7 @@ class FirstStart(FrameScreen):
             sheets=self._sheets,  # type: ignore[arg-type]
             random_key=self.random_key,
             typed_secrets=dict(self.typed_secrets),
+            gone=gone_secrets(self._kept, self.draft, self.typed_secrets),
             target=str(self.target),
             glyphs=self.app.glyphs,
             width=self.app.size.width,
@@ -183,7 +175,8 @@ class FirstStart(FrameScreen):
         if page != self.draft.page:
             self.say("")
         self.draft = replace(self.draft, page=page)
-        self._insisted = ""
+        self._key_shown |= page == "keys"
+        self.insisted = False
         self.query_one(ContentSwitcher).current = f"page-{page}"
         self.query_one("#first-page").scroll_home(animate=False)
         self.query_one("#first-page").set_class(page == "save", "-whole")
@@ -193,13 +186,15 @@ class FirstStart(FrameScreen):
             stops[0].focus()
         self.keep()
         if page == "ssh":
-            self._test_if_new()
+            self.test_if_new()
+            self.ask_host_key()
 
     @work(group="first.keep", exclusive=True, exit_on_error=False)
     async def keep(self) -> None:
         """The draft goes to its file; where it cannot, that is said once and nothing stops."""
+        given = given_secrets(self._kept, self.draft, self.typed_secrets, key_shown=self._key_shown)
         try:
-            await asyncio.to_thread(keep_draft, draft_path(self.env_file), self.draft)
+            await asyncio.to_thread(keep_draft, draft_path(self.env_file), replace(self.draft, given=given))
         except OSError as error:
             self.say(f"these answers cannot be kept for later: {draft_path(self.env_file)}: {error.strerror}")
 
@@ -214,7 +209,7 @@ class FirstStart(FrameScreen):
 
     @on(Field.Edited)
     def _edited(self, event: Field.Edited) -> None:
-        self._insisted = ""
+        self.insisted = False
         if event.name in ("API_KEY", "HF_TOKEN"):
             self.typed_secrets[event.name] = event.text
         else:
@@ -309,14 +304,16 @@ class FirstStart(FrameScreen):
                 return f"{each.reason}   (ctrl+n goes on all the same)"
         if page == "sparks" and not values_of(self.draft, self.proposed).get("WORKER_HOSTS"):
             return "still looking at this machine" if self.found is None else "no workers yet: name them"
-        if page == "ssh" and self._test_if_new():
+        if page == "ssh" and self.test_if_new():
             return "trying the nodes with this"
-        if page == "ssh" and self._insisted != page:
+        if page == "ssh" and self.ask_host_key():
+            return "compare the fingerprint first"
+        if page == "ssh" and not self.insisted:
             bad = [row for row in self.rows if row.state is not State.OK]
             if any(row.state is None for row in bad):
                 return f"still trying {', '.join(row.name for row in bad if row.state is None)}"
             if bad:
-                self._insisted = page
+                self.insisted = True
                 return f"{bad[0].name}: {bad[0].word}. ctrl+t tries again; enter goes on without"
         return ""
 
@@ -351,79 +348,6 @@ class FirstStart(FrameScreen):
     def action_copy(self) -> None:
         text, what = self._to_copy()
         self.post_message(Copied(text, what))
-
-    # ssh
-
-    def _asked(self) -> tuple[str, ...]:
-        """What a test of the nodes depends on."""
-        values = values_of(self.draft, self.proposed)
-        return tuple(values.get(name, "") for name in ("WORKER_HOSTS", "WORKER_USER", "SSH_IDENTITY"))
-
-    def _test_if_new(self) -> bool:
-        """Try the nodes unless exactly that was tried; whether it was begun."""
-        if self._asked() == self._tested:
-            return False
-        self.action_test()
-        return True
-
-    def action_test(self) -> None:
-        self._tested = self._asked()
-        self._insisted = ""
-        self._test(values_of(self.draft, self.proposed))
-
-    @work(group="first.test", exclusive=True, exit_on_error=False)
-    async def _test(self, values: dict[str, str]) -> None:
-        from sparktui.runs.execute import close_links
-
-        self.rows = ()
-        if not values.get("WORKER_HOSTS"):
-            self.show()
-            return
-        found = self.found or Found()
-        known = {each.host: each.address for each in found.candidates if each.address}
-        parts = self.app.session.start.parts
-        nnodes = PROFILES[self.draft.profile].nnodes
-        try:
-            settings = await asyncio.to_thread(link_settings, values, known, self.env_file, nnodes)
-        except SparktuiError as error:
-            self.say(error.what.partition("\n")[0])
-            self.show()
-            return
-        links = await parts.open_links(settings)
-        try:
-            self.rows = waiting_rows(links)
-            self.show()
-            await asyncio.gather(*(self._try(link) for link in links))
-            await self._ask_host_keys(links)
-        finally:
-            await close_links(links)
-        if all(row.state is State.OK for row in self.rows):
-            self.say("All nodes answer.")
-        self.check_soon()
-
-    async def _try(self, link: object) -> None:
-        row = await try_node(link)  # type: ignore[arg-type]
-        if row.said is not None and row.name != "head":
-            self.said[bare_host(row.target)] = row.said
-        self.rows = tuple(row if each.name == row.name else each for each in self.rows)
-        self.show()
-
-    async def _ask_host_keys(self, links: tuple[object, ...]) -> None:
-        """One card a key that nobody has confirmed; what is trusted is tried again."""
-        for number, link in enumerate(links):
-            for _ in range(_MOST_KEYS):
-                row = self.rows[number]
-                if not row.known_hosts_line or not await self.app.push_screen_wait(HostKeyCard(row)):
-                    break
-                try:
-                    await asyncio.to_thread(self.app.session.start.parts.trust_host_key, row.known_hosts_line)
-                except (OSError, ValueError) as error:
-                    self.say(f"known_hosts cannot be written: {error}")
-                    break
-                again = replace(row, state=None, word="trying", text="", fix="", known_hosts_line="")
-                self.rows = tuple(again if each.name == row.name else each for each in self.rows)
-                self.show()
-                await self._try(link)
 
     # saving
 

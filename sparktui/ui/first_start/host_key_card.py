@@ -1,46 +1,35 @@
-"""An unknown host key, with its fingerprint: trusted only by a key press that says so."""
+"""An unknown host key, with its fingerprint: trusted only where the answer that says so is chosen and taken."""
 
 from __future__ import annotations
 
-from typing import ClassVar
-
-from textual.app import ComposeResult
-from textual.binding import Binding, BindingType
-from textual.containers import Vertical
 from textual.content import Content
-from textual.screen import ModalScreen
-from textual.widgets import Static
 
+from sparktui.printing import plain
 from sparktui.ui.first_start.key_test import KeyRow
+from sparktui.ui.widgets.question_card import QuestionCard
+
+TRUST = "trust it"
+NOT_NOW = "not now"
 
 
-class HostKeyCard(ModalScreen[bool]):
-    """Dismissed with True when the key is to be trusted."""
-
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("y", "answer(True)", "trust it", id="hostkey.yes", tooltip="Write it to known_hosts and try again"),
-        Binding("n,escape", "answer(False)", "not now", id="hostkey.no", tooltip="Leave it; this node stays out"),
-    ]
+class HostKeyCard(QuestionCard):
+    """Dismissed with TRUST when the key is to be trusted. It opens by itself, so no letter and no early key answers."""
 
     def __init__(self, row: KeyRow) -> None:
         self.row = row
-        super().__init__()
-
-    def compose(self) -> ComposeResult:
-        row = self.row
-        lines = (
-            Content.assemble((f"{row.name}, {row.target}: nobody has confirmed its host key", "bold")),
-            Content(""),
-            Content.assemble("  ", (row.fingerprint, "$accent bold")),
-            Content(""),
-            Content(row.fix),
-            Content(""),
-            Content.assemble(
-                ("y", "$accent bold"), " it is the same there: trust it    ", ("n", "$accent bold"), " not now"
-            ),
+        super().__init__(
+            f"{row.name}: nobody has confirmed its host key",
+            row.fix,
+            (TRUST, NOT_NOW),
+            safe=1,
+            later="esc: not now",
+            by_itself=True,
         )
-        with Vertical(classes="card", id="host-key-card"):
-            yield Static(Content("\n").join(lines), markup=False)
 
-    def action_answer(self, answer: bool) -> None:
-        self.dismiss(answer)
+    def shown_text(self) -> Content:
+        return Content.assemble(
+            plain(f"{self.row.target} shows"),
+            ("\n  " + plain(self.row.fingerprint), "$accent bold"),
+            "\n\n",
+            super().shown_text(),
+        )

@@ -41,6 +41,7 @@ class View:
         made: the file that would be saved; None until it was first checked.
         random_key: the key that is offered; shown on its group only.
         typed_secrets: what was typed for API_KEY and HF_TOKEN.
+        gone: the sentence about secrets of an earlier start, empty where there were none.
     """
 
     draft: Draft
@@ -51,6 +52,7 @@ class View:
     sheets: Mapping[str, MemoryPlan] | None = None
     random_key: str = ""
     typed_secrets: Mapping[str, str] = field(default_factory=dict)
+    gone: str = ""
     target: str = ""
     glyphs: Glyphs = UNICODE
     width: int = 80
@@ -261,6 +263,7 @@ class KeysPage(Page):
             ],
             id="choose-key",
         )
+        yield Static(markup=False, id="keys-gone")
         yield Static(markup=False, id="random-key")
         yield Field("API_KEY", "your key", password=True)
         yield Field("HF_TOKEN", "Hugging Face token", password=True)
@@ -276,6 +279,9 @@ class KeysPage(Page):
 
     def show(self, view: View) -> None:
         self.query_one(ChoiceList).choose(view.draft.key)
+        gone = self.query_one("#keys-gone", Static)
+        gone.update(Content.styled(view.gone, "$warning"))
+        gone.display = bool(view.gone)
         shown = view.draft.key is KeyChoice.RANDOM and bool(view.random_key)
         self.query_one("#random-key", Static).update(
             Content.assemble("API_KEY  ", (view.random_key, "$accent bold"), ("  copy it now: ctrl+y", "$quiet"))
@@ -289,7 +295,7 @@ class KeysPage(Page):
         }
         for each in self.query(Field):
             problem = view.made.problem_of(each.setting) if view.made is not None else None
-            wrong = problem.reason if problem and problem.severity is Severity.ERROR else ""
+            wrong = problem.reason if problem and problem.severity is Severity.ERROR and each.value else ""
             each.show(notes[each.setting], view.typed_secrets.get(each.setting), wrong, view.glyphs)
 
 

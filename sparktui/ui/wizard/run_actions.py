@@ -77,9 +77,13 @@ class RunActions(FrameScreen):
         key = (self.app.run_view.run_id, asked.seq)
         if key not in self._opened:
             self._opened.add(key)
-            self.ask_again()
+            self._ask(by_itself=True)
 
     def ask_again(self) -> None:
+        """The person wants the question."""
+        self._ask(by_itself=False)
+
+    def _ask(self, *, by_itself: bool) -> None:
         asked, run_dir, run_id = self.waiting, self.app.run_dir, self.app.run_view.run_id
         if asked is None or run_dir is None:
             return
@@ -90,7 +94,7 @@ class RunActions(FrameScreen):
                 self.send_answer(run_dir, asked, answer)
             self.refresh_data()
 
-        self.app.push_screen(RunQuestion(asked), answered)
+        self.app.push_screen(RunQuestion(asked, by_itself=by_itself), answered)
 
     @work(group="answer", exit_on_error=False)
     async def send_answer(self, run_dir: Path, asked: Asked, answer: str) -> None:
@@ -132,12 +136,12 @@ class RunQuestion(QuestionCard):
 
     app: SparkApp
 
-    def __init__(self, asked: Asked) -> None:
+    def __init__(self, asked: Asked, *, by_itself: bool) -> None:
         self.asked = asked
         question = asked.question
         harmless = question.question in HARMLESS and question.assume_yes in question.choices
         safe = question.choices.index(question.assume_yes) if harmless else None
-        super().__init__(f"{question.step} asks", question.text, question.choices, safe=safe)
+        super().__init__(f"{question.step} asks", question.text, question.choices, safe=safe, by_itself=by_itself)
 
     def on_mount(self) -> None:
         super().on_mount()
