@@ -185,3 +185,12 @@ def test_more_cables_than_rows_keeps_the_bad_ones() -> None:
     text = drawn(with_ports(2, up=("p1",)), values.plan(), 78, 2)
     assert "no link at worker2 port 0" in text
     assert "and 2 more" in text
+
+
+def test_four_on_a_switch_at_80_columns_keep_their_figures_inside_their_boxes() -> None:
+    lines = drawn(values.calm(4), values.plan(4, switch=True)).splitlines()
+    edges = [index for index, line in enumerate(lines) if "╭─ head" in line]
+    top, figures = lines[edges[0]], lines[edges[0] + 1]
+    corners = {column for column, letter in enumerate(top) if letter in "╭╮"}
+    assert {column for column, letter in enumerate(figures) if letter == "│"} == corners
+    assert figures.count("↑12.3 ↓11.2") == 4

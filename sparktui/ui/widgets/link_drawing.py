@@ -91,7 +91,7 @@ class _Sheet:
         canvas.put(x + 2, y, f" {name[: width - 6]} ", "bold")
         for line, end in enumerate(sorted(ends, key=lambda each: each.end.cage)):
             port = end.end.port_text if width >= BOX_WIDTH else end.end.cage
-            text, style = traffic(end, glyphs)
+            text, style = traffic(end, glyphs, 5 if width >= BOX_WIDTH else 4)
             canvas.pieces(x + 2, y + 1 + line, ((f"{port} ", "$quiet"), (text, style)))
 
     def stroke(self, cable: CableReading) -> tuple[str, str, str]:
