@@ -7,7 +7,7 @@ it then waits for /health, warms up and prints the one line that sparktui waits 
 
 Every other line of ours starts with `[spark] ` too. `args --print` only shows the engine's command. `nfs` is the
 weights' exporter. Exit status of `run`: the engine's; 2 when the environment was refused; 124 when the engine was not
-ready in READY_TIMEOUT_S.
+ready in READY_TIMEOUT_S, or the wait for it broke off.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from spark_overlay.arming import values_of
 from spark_overlay.health import http_status, local_address
 from spark_overlay.key_file import KeyFileError, read_key
 from spark_overlay.known_names import known_names
-from spark_overlay.launch_args import Launch, LaunchError, Problem, build, served_name
+from spark_overlay.launch_args import CONTEXT_MAX, Launch, LaunchError, Problem, build, served_name
 from spark_overlay.ledger import LEDGER
 from spark_overlay.supervisor import Supervisor, python_child
 from spark_overlay.switches import SwitchError, unknown
@@ -64,6 +64,11 @@ def model_config(environment: Mapping[str, str]) -> dict[str, Any] | None:
 def launch_of(environment: Mapping[str, str]) -> Launch:
     """Raises LaunchError with all that is wrong, the adapters' settings too."""
     wrong: list[Problem] = []
+    for read in (warm_up_wanted, warm_up_words):
+        try:
+            read(environment)
+        except LaunchError as error:
+            wrong += error.problems
     try:
         values_of(LEDGER, environment)
     except SwitchError as error:
@@ -75,6 +80,23 @@ def launch_of(environment: Mapping[str, str]) -> Launch:
     if wrong:
         raise LaunchError(tuple(wrong))
     return replace(launch, warnings=(*launch.warnings, *unknown(environment, known_names(LEDGER))))
+
+
+def warm_up_wanted(environment: Mapping[str, str]) -> bool:
+    """WARMUP, 1 where it is not set. Raises LaunchError."""
+    text = environment.get("WARMUP", "").strip()
+    if text not in ("", "0", "1"):
+        raise LaunchError((Problem(f"WARMUP={text} is neither 0 nor 1", "write WARMUP=0 or WARMUP=1"),))
+    return text != "0"
+
+
+def warm_up_words(environment: Mapping[str, str]) -> tuple[int, ...]:
+    """WARMUP_PROMPT_WORDS: the lengths of the warm-up's prompts in words. Raises LaunchError."""
+    words = environment.get("WARMUP_PROMPT_WORDS", "").replace(",", " ").split()
+    if wrong := [word for word in words if not (word.isdecimal() and 1 <= int(word) <= CONTEXT_MAX)]:
+        what = f"WARMUP_PROMPT_WORDS: {wrong[0]} is no whole number from 1 to {CONTEXT_MAX}"
+        raise LaunchError((Problem(what, "write numbers of words, as in WARMUP_PROMPT_WORDS=12,200"),))
+    return tuple(int(word) for word in words) or PROMPT_WORDS
 
 
 def write_launch(environment: Mapping[str, str], launch: Launch) -> None:
@@ -110,13 +132,13 @@ def _seconds(environment: Mapping[str, str], name: str, default: float) -> float
         value = float(text) if text else default
     except ValueError:
         value = -1.0
-    if value <= 0:
+    if not 0 < value < float("inf"):
         raise KeyFileError(f"{name}={text} is no positive number of seconds", f"correct {name}")
     return value
 
 
 class ReadyWatch(threading.Thread):
-    """Rank 0: waits for health, warms up, prints READY. `failure` is set when the time is over."""
+    """Rank 0: waits for health, warms up, prints READY. `failure` is set when the time is over, or this went wrong."""
 
     def __init__(self, environment: Mapping[str, str], key: str | None, started: float, seconds: float) -> None:
         super().__init__(name="ready", daemon=True)
@@ -128,6 +150,12 @@ class ReadyWatch(threading.Thread):
         self.failure: str | None = None
 
     def run(self) -> None:
+        try:
+            self._watch()
+        except Exception as error:  # a thread's exception ends nobody: the container would wait for ever
+            self.failure = f"the wait for the engine broke off: {type(error).__name__}: {error}"
+
+    def _watch(self) -> None:
         end = self._begun + self._limit_seconds
         while not self._healthy(end):
             if time.monotonic() + POLL_SECONDS >= end:
@@ -137,7 +165,7 @@ class ReadyWatch(threading.Thread):
         say(f"healthy after {time.monotonic() - self._begun:.1f} s")
         fields: dict[str, object] = {"rank": 0, "port": self._server.port, "model": self._server.model}
         fields["max_total_num_tokens"] = self._server.max_total_num_tokens(HEALTH_SECONDS)
-        if self._environment.get("WARMUP", "").strip() != "0":
+        if warm_up_wanted(self._environment):
             fields["warmup_batch"] = self._warm(end)
         fields["boot_seconds"] = f"{time.monotonic() - self._begun:.1f}"
         say("READY " + " ".join(f"{name}={value}" for name, value in fields.items() if value is not None))
@@ -150,10 +178,9 @@ class ReadyWatch(threading.Thread):
             return False
 
     def _warm(self, end: float) -> int | None:
-        words = tuple(int(word) for word in self._environment.get("WARMUP_PROMPT_WORDS", "").replace(",", " ").split())
         batch = int(self._environment.get("MAX_RUNNING_REQUESTS", "").strip() or 4)
         context = int(self._environment["CONTEXT_LENGTH"])
-        result = warm_up(self._server, batch, context, end, words or PROMPT_WORDS)
+        result = warm_up(self._server, batch, context, end, warm_up_words(self._environment))
         for note in result.notes:
             say(f"warm-up: {note}")
         for warning in result.warnings:

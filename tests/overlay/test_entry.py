@@ -70,9 +70,9 @@ def start(state: Path) -> Iterator[Callable[..., Entry]]:
     }  # fmt: skip
     started: list[Entry] = []
 
-    def begin(*prefix: str, **changed: str) -> Entry:
+    def begin(*prefix: str, command: list[str] = COMMAND, **changed: str) -> Entry:
         process = subprocess.Popen(
-            [*prefix, *COMMAND], env=environment | changed, text=True,
+            [*prefix, *command], env=environment | changed, text=True,
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
         )  # fmt: skip
         started.append(Entry(process, []))
@@ -151,6 +151,42 @@ def test_a_corrupt_batch_is_loud_and_not_fatal(start: Callable[..., Entry]) -> N
 def test_without_warm_up_nothing_is_asked(start: Callable[..., Entry], state: Path) -> None:
     assert "warmup_batch" not in start(WARMUP="0").until("READY")
     assert not (state / "state" / "requests").exists()
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"WARMUP_PROMPT_WORDS": "12,long"}, "WARMUP_PROMPT_WORDS: long is no whole number from 1 to 1048576"),
+        ({"WARMUP_PROMPT_WORDS": "12,0"}, "WARMUP_PROMPT_WORDS: 0 is no whole number"),
+        ({"WARMUP": "off"}, "WARMUP=off is neither 0 nor 1. Next: write WARMUP=0 or WARMUP=1."),
+        ({"READY_TIMEOUT_S": "nan"}, "READY_TIMEOUT_S=nan is no positive number of seconds"),
+    ],
+)
+def test_a_setting_of_the_wait_that_cannot_be_meant_is_refused_before_anything_starts(
+    start: Callable[..., Entry], changed: dict[str, str], said: str
+) -> None:
+    entry = start(**changed)
+    assert entry.end() == 2
+    assert len(entry.lines) == 1 and f"[spark] ERROR rank=0 {said}" in entry.lines[0]
+
+
+def test_the_prompts_of_the_warm_up_are_as_long_as_asked_for(start: Callable[..., Entry], state: Path) -> None:
+    start(WARMUP_PROMPT_WORDS="7, 30").until("READY")
+    requests = [json.loads(text) for text in (state / "state" / "requests").read_text().splitlines()]
+    assert [count - 4 for count, tokens in requests if tokens == 24] == [7, 30]
+
+
+def test_a_wait_that_breaks_off_ends_the_container_and_says_why(start: Callable[..., Entry]) -> None:
+    # Whatever goes wrong in that thread: here a warm-up that raises what nobody foresaw.
+    script = (
+        "import sys\nfrom spark_overlay import entry\n"
+        "def broken(*_): raise LookupError('unforeseen')\n"
+        "entry.warm_up = broken\nsys.exit(entry.main(['run']))"
+    )
+    entry = start(command=[sys.executable, "-u", "-S", "-c", script])
+    assert entry.end() == 124
+    said = "[spark] ERROR rank=0 the wait for the engine broke off: LookupError: unforeseen; engine stopped, code=124"
+    assert entry.lines[-1] == said
 
 
 def test_the_engines_exit_code_is_ours_and_the_last_line_says_so(start: Callable[..., Entry]) -> None:

@@ -118,9 +118,9 @@ class Answer(SimpleNamespace):
         super().__init__(headers={})
 
 
+@pytest.mark.usefixtures("watched")
 @pytest.mark.parametrize("message", ["loop_abort: ngram at output token 9: x", "out of memory"])
-def test_only_a_loops_error_tells_the_clients_not_to_ask_again(watched: Callable[..., Any], message: str) -> None:
-    watched()
+def test_only_a_loops_error_tells_the_clients_not_to_ask_again(message: str) -> None:
     functions = loop_abort.ADAPTER.functions(values_of(LEDGER, {}))
     expected = {"x-should-retry": "false"} if message.startswith("loop_abort") else {}
     openai = functions[loop_abort._OPENAI_ERROR](Answer(), None, message=message, err_type="500", status_code=500)
