@@ -187,10 +187,13 @@ def test_more_cables_than_rows_keeps_the_bad_ones() -> None:
     assert "and 2 more" in text
 
 
-def test_four_on_a_switch_at_80_columns_keep_their_figures_inside_their_boxes() -> None:
-    lines = drawn(values.calm(4), values.plan(4, switch=True)).splitlines()
+@pytest.mark.parametrize(("gbit", "shown"), [(12.3, "↑12.3 ↓11.2"), (187.6, "↑ 187 ↓ 170"), (0.0, "↑   0 ↓   0")])
+def test_four_on_a_switch_at_80_columns_keep_their_figures_inside_their_boxes(gbit: float, shown: str) -> None:
+    calm = values.calm(4)
+    nodes = tuple(replace(node, ports=values.ports(gbit=gbit)) for node in calm.nodes)
+    lines = drawn(replace(calm, nodes=nodes), values.plan(4, switch=True)).splitlines()
     edges = [index for index, line in enumerate(lines) if "╭─ head" in line]
     top, figures = lines[edges[0]], lines[edges[0] + 1]
     corners = {column for column, letter in enumerate(top) if letter in "╭╮"}
     assert {column for column, letter in enumerate(figures) if letter == "│"} == corners
-    assert figures.count("↑12.3 ↓11.2") == 4
+    assert figures.count(shown) == 4

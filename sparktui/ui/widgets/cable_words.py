@@ -33,5 +33,8 @@ def link_word(cable: CableReading, glyphs: Glyphs) -> Piece:
 
 def traffic(end: EndReading, glyphs: Glyphs, column: int = 5) -> Piece:
     """What the node at this end sends and receives, in Gb/s; `column` cells a figure, so that columns stand."""
-    sent, received = gbit(end.sent_bytes_per_second), gbit(end.received_bytes_per_second)
+    sent, received = (
+        text if len(text) <= column else text.partition(".")[0]
+        for text in (gbit(end.sent_bytes_per_second), gbit(end.received_bytes_per_second))
+    )
     return (f"{glyphs.up}{sent:>{column}} {glyphs.down}{received:>{column}}", "" if end.fresh else "$quiet")
