@@ -6,7 +6,8 @@
 - `--no-FLAG` there removes FLAG of ours (and is passed on where SGLang knows `--no-FLAG` itself, as for bounded
 replay);
 - `--json-model-override-args` is merged key by key, so that TP padding survives;
-- flags that sparktui must know (ranks, ports, the key) are refused there: they have settings of their own.
+- flags that sparktui must know (ranks, ports, the key) are refused there: they have settings of their own;
+- so are flags that would start processes without the adapters, or take flags from elsewhere.
 
 The API key is no part of any of this: it reaches the engine through API_KEY_FILE.
 """
@@ -48,6 +49,22 @@ _OWN_SETTINGS = {
     "--dist-init-addr": "HEAD_IP and DIST_PORT",
     "--context-length": "CONTEXT_LENGTH",
 }
+_UNHOOKED = "SGLang starts processes for it that load no plugin, so the adapters would be missing there"
+_PAST_HTTP = "it serves past the HTTP routes that the adapters and the key are on"
+_REFUSED_FLAGS = {
+    "--config": "flags from a file would not be merged with ours, nor checked",
+    "--tokenizer-worker-num": _UNHOOKED,
+    "--use-ray": _UNHOOKED,
+    "--encoder-only": _PAST_HTTP,
+    "--smg-grpc-mode": _PAST_HTTP,
+    "--grpc-mode": _PAST_HTTP,
+    "--grpc-port": _PAST_HTTP,
+}
+_REFUSED_VARIABLES = {
+    "SGLANG_RUST_SERVER": (_PAST_HTTP, frozenset({"", "0", "false", "no", "n"})),
+    "SGLANG_GRPC_PORT": (_PAST_HTTP, frozenset({""})),
+}
+"""Why, and the values that leave it off."""
 _ENGINE_KNOWS_NO = frozenset({"--enable-decoder-swa-bounded-replay"})
 _SPS_FLAG = "--speculative-dspark-sps-table-path"
 _OFF = frozenset({"", "off", "none", "0"})
@@ -172,6 +189,9 @@ def _refuse_forbidden(env: _Environment) -> None:
                 "remove it, or write SGLANG_RAGGED_VERIFY_MODE=static",
             )
         )
+    for name, (why, off) in _REFUSED_VARIABLES.items():
+        if env.text(name).lower() not in off:
+            env.problems.append(Problem(f"{name}={env.text(name)}: {why}", f"remove {name}"))
     mode = env.text("OFFLOAD_MODE", "nvme")
     if mode != "nvme":
         why = "the Engram rows do not fit a Spark's memory" if mode == "ram" else "only nvme exists"
@@ -355,8 +375,13 @@ def _merge(ours: list[Flag], extra: list[Flag], problems: list[Problem], warning
         positive = "--" + flag.removeprefix("--no-")
         # argparse takes any unique beginning of a flag, so `--api-k` must be caught as well.
         own = next((setting for name, setting in _OWN_SETTINGS.items() if name.startswith((flag, positive))), None)
+        refused = next((name for name in _REFUSED_FLAGS if name.startswith((flag, positive))), None)
+        if refused == "--tokenizer-worker-num" and values == ("1",):
+            refused = None
         if own:
             problems.append(Problem(f"EXTRA_SGLANG_ARGS has {flag}", f"use {own}"))
+        elif refused:
+            problems.append(Problem(f"EXTRA_SGLANG_ARGS has {flag}: {_REFUSED_FLAGS[refused]}", f"remove {flag}"))
         elif flag == _SPS_FLAG:
             warnings.append(f"{_SPS_FLAG} is dropped: Engram verifies equal blocks only")
         elif flag.startswith("--no-") and positive in names:

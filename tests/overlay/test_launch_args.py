@@ -132,6 +132,19 @@ def test_padding_survives_a_json_override() -> None:
         ({"EXTRA_SGLANG_ARGS": "--api-k secret-value"}, "process list"),
         ({"EXTRA_SGLANG_ARGS": "--port 9"}, "PORT"),
         ({"EXTRA_SGLANG_ARGS": "--tp 2"}, "TP_SIZE"),
+        ({"EXTRA_SGLANG_ARGS": "--tokenizer-worker-num 2"}, "load no plugin"),
+        ({"EXTRA_SGLANG_ARGS": "--tokenizer-worker-num=4"}, "load no plugin"),
+        ({"EXTRA_SGLANG_ARGS": "--tokenizer-w 2"}, "load no plugin"),
+        ({"EXTRA_SGLANG_ARGS": "--config /state/x.yaml"}, "--config: flags from a file would not be merged"),
+        ({"EXTRA_SGLANG_ARGS": "--config=/state/x.yaml"}, "remove --config"),
+        ({"EXTRA_SGLANG_ARGS": "--use-ray"}, "load no plugin"),
+        ({"EXTRA_SGLANG_ARGS": "--encoder-only"}, "past the HTTP routes"),
+        ({"EXTRA_SGLANG_ARGS": "--grpc-mode"}, "past the HTTP routes"),
+        ({"EXTRA_SGLANG_ARGS": "--smg-grpc-mode"}, "past the HTTP routes"),
+        ({"EXTRA_SGLANG_ARGS": "--grpc-port 9"}, "past the HTTP routes"),
+        ({"SGLANG_RUST_SERVER": "1"}, "SGLANG_RUST_SERVER=1: it serves past"),
+        ({"SGLANG_RUST_SERVER": "Yes"}, "remove SGLANG_RUST_SERVER"),
+        ({"SGLANG_GRPC_PORT": "9"}, "SGLANG_GRPC_PORT=9: it serves past"),
         ({"EXTRA_SGLANG_ARGS": "stray"}, "before any flag"),
         ({"EXTRA_SGLANG_ARGS": "--x 'open"}, "quot"),
         ({"DSV41_TP_PAD": "0"}, "64 heads"),
@@ -145,6 +158,12 @@ def test_refused_with_the_reason_and_without_the_secret(changed: dict[str, str],
     text = problems(TP3, **changed)
     assert said.lower() in text.lower()
     assert "secret-value" not in text
+
+
+def test_one_tokenizer_worker_and_a_rust_server_that_is_off_are_what_starts_anyway() -> None:
+    extra = "--tokenizer-worker-num 1 --tokenizer-mode auto --grpc-worker-threads 2"
+    words = argv(TP3, EXTRA_SGLANG_ARGS=extra, SGLANG_RUST_SERVER="false", SGLANG_GRPC_PORT="")
+    assert words == [*GOLDEN_TP3.split(), *extra.split()]
 
 
 @pytest.mark.parametrize(

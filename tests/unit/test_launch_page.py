@@ -57,7 +57,7 @@ def page() -> str:
 
 def test_every_block_is_what_its_command_prints(page: str) -> None:
     blocks = BLOCK.findall(page)
-    assert len(blocks) == page.count("```console") == 8
+    assert len(blocks) == page.count("```console") == 9
     for words, command, shown in blocks:
         assert printed(words, command) == shown, words
 
