@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from spark_overlay import engram_check, engram_pack
+from spark_overlay import engram, engram_check, engram_pack
 from spark_overlay.crc32c import crc32c
 from spark_overlay.engram_file import CRC_OFFSET, FileError
 from spark_overlay.row_store import Options, RowStore, RowStoreError, load
@@ -99,16 +99,13 @@ def notes(_: Made, path: Path) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """What is wrong, how it is made, and a part of what each of the three says of it. `read`: the row store opens the
-    file and says it at the page's first read.
-    """
+    """What is wrong, how it is made, and a part of what each of the three says of it."""
 
     what: str
     make: Callable[[Made, Path], None]
     pack: str
     check: str
     store: str
-    read: bool = False
 
 
 PROMISED = r"5000 bytes, its header promises \d+"
@@ -118,12 +115,13 @@ FAULTS = [
     Fault("one byte too many", lambda m, p: p.write_bytes(p.read_bytes() + b"\0") and None, r"bytes, wanted \d+",
           r"its header promises \d+", r"its header promises \d+"),
     Fault("flipped bit in a row", flip(4096 * 30 + 700), r"page 29 does not verify \(checksum or page number\)",
-          "page 29", "page 29", read=True),
+          "page 29", r"offset 122880 \(page 29\): wrong checksum, twice"),
     Fault("flipped bit in a page's CRC", flip(4096 * 30 + 4093), r"page 29 does not verify \(checksum or page number\)",
-          "page 29", "page 29", read=True),
+          "page 29", r"offset 122880 \(page 29\): wrong checksum, twice"),
     Fault("flipped bit in the header", flip(50), "the header's checksum is wrong", "the header's checksum is wrong",
           "the header's checksum is wrong"),
-    Fault("a page in another's place", moved_page, "page 4 does not verify", "page 4", "page 4", read=True),
+    Fault("a page in another's place", moved_page, r"page 4 does not verify \(checksum or page number\)", "page 4",
+          r"offset 20480 \(page 4\): the page there is another page, twice"),
     Fault("another rank's file", instead(rank=0), "is another file: rank 0, wanted 1",
           "is another file: inside are layer 1, rank 0 of 3", "does not fit: rank 0, wanted 1"),
     Fault("another TP's file", instead(tp=4), "is another file: tp 4, wanted 3",
@@ -153,16 +151,24 @@ def test_a_wrong_file_is_refused_with_the_reason_and_left_alone(fault: Fault, ma
     for act in (lambda: engram_pack.is_done(job), lambda: engram_pack.pack(job, lambda _: None)):
         with pytest.raises(FileError, match=fault.pack) as caught:
             act()
+        packs = caught.value.what
         assert str(path) in caught.value.what and f"moving {path} away" in caught.value.fix
 
     try:
         result = engram_check.check(path, made.model, 50, revision=REVISION)
         assert result["bad_pages"] == 1 and result["first_bad"] == fault.check
+        checks, step = engram._bad(result)["what"], engram._bad(result)["fix"]
     except FileError as error:
+        checks, step = error.what, error.fix
         assert re.search(fault.check, error.what) and str(path) in error.what + error.fix
 
-    assert (said := store_says(path, job, made)) and re.search(fault.store, said), said
+    said = store_says(path, job, made)
+    assert re.search(fault.store, said), said
     assert str(path) in said
+    assert f"move {path} away" in step or f"moving {path} away" in step
+    told = {"pack": packs, "check": checks, "row store": said}
+    row = guide()[fault.what]
+    assert {who: text for who, text in told.items() if not agrees(row[who], text, path)} == {}, row
     assert (path.read_bytes(), path.stat().st_mtime_ns) == before
 
 
@@ -203,6 +209,30 @@ def test_a_file_checked_against_a_checkpoint_of_other_tables_is_refused(made: Ma
         engram_check.check(made.packed, tmp_path / "elsewhere")
 
 
-def test_the_guide_has_every_fault() -> None:
-    text = GUIDE.read_text(encoding="utf-8")
-    assert [fault.what for fault in FAULTS if f"| {fault.what} |" not in text] == []
+def guide() -> dict[str, dict[str, str]]:
+    """The guide's table: fault -> who says what, with `the same` (as the cell before) and `as above` written out."""
+    rows: dict[str, dict[str, str]] = {}
+    above = [""] * 4
+    for line in GUIDE.read_text(encoding="utf-8").split("| fault | pack |")[1].splitlines()[2:]:
+        if not line.startswith("|"):
+            break
+        cells = [cell.strip() for cell in line.strip("|").split("|")]
+        for at, cell in enumerate(cells):
+            cells[at] = {"the same": cells[at - 1], "as above": above[at]}.get(cell, cell)
+        above = cells
+        rows[cells[0]] = dict(zip(("pack", "check", "row store"), cells[1:], strict=True))
+    return rows
+
+
+def agrees(cell: str, text: str, path: Path) -> bool:
+    """Whether a cell's words are what was said; … is the path, N a number, A anything without a space."""
+    pattern = re.escape(cell).replace("…", re.escape(str(path)))
+    pattern = re.sub(r"\bN\b", lambda _: r"\d+", pattern)
+    return re.match(re.sub(r"\bA\b", lambda _: r"\S+", pattern), text) is not None
+
+
+def test_the_guide_has_every_fault_and_no_other() -> None:
+    assert set(guide()) == {fault.what for fault in FAULTS}
+    assert all(
+        cell and not cell.startswith(("the same", "as above")) for row in guide().values() for cell in row.values()
+    )
