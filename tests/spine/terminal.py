@@ -12,7 +12,7 @@ from tests.testbed.node import SimulatedSpark
 
 SOCKET = "/run/person.tmux"
 LOOK_SECONDS = 0.3
-CARD_TAKES_KEYS = "enter: answer"
+CARD_TAKES_KEYS = "left right: choose"
 """The last line of a question's card says so when it takes keys; one that has just opened drops them."""
 CAPTURES = "SPARKTUI_CAPTURES"
 """Names a folder that screens worth keeping are written to; unset, they are not."""

@@ -61,7 +61,7 @@ async def test_a_key_that_was_on_its_way_answers_no_question_that_opens_by_itsel
         run = await run_that_asks(app, pilot, question, at_once=True)
         card, asked = app.screen, app.run_view.asked
         assert isinstance(card, QuestionCard) and asked is not None
-        assert "keys count in a moment" in screen_text(app) and "enter: answer" not in screen_text(app)
+        assert "keys count in a moment" in screen_text(app) and "left right: choose" not in screen_text(app)
         await pilot.press("enter", "space", "left", "enter", "tab", "enter", "escape", "y")
         await pilot.click("#choice-0")
         assert app.screen is card and run.answer_to(asked) is None
@@ -124,7 +124,7 @@ async def test_a_second_question_opens_too(app: AppInTest) -> None:
         await pilot.press("enter")
         run.say(Answered("ssh", HOST_KEY.question, "no", "viewer"), StepStarted("build"), DIGEST)
         await until(pilot, lambda: isinstance(app.screen, QuestionCard) and "Pin it" in screen_text(app))
-        await until(pilot, lambda: "enter: answer" in screen_text(app))
+        await until(pilot, lambda: "left right: choose" in screen_text(app))
         assert focused_answer(app) == "yes", "pinning takes nothing from anybody"
         run.end()
         await until(pilot, lambda: isinstance(app.screen, WizardScreen))
