@@ -49,9 +49,11 @@ def span_bytes(count: int) -> int:
 class DirectFile:
     """One file, open for reading, or for both with `write`. Several threads may read at once."""
 
-    def __init__(self, path: Path, *, write: bool = False) -> None:
-        """Raises OSError when it cannot be opened (with `write` it is made where it is missing)."""
-        self.path = path
+    def __init__(self, path: Path, *, write: bool = False, fix: str = GO_ON) -> None:
+        """`fix`: the next step of a transfer that fails. Raises OSError when it cannot be opened (with `write` it is
+        made where it is missing).
+        """
+        self.path, self._fix = path, fix
         flags = (os.O_RDWR | os.O_CREAT if write else os.O_RDONLY) | os.O_CLOEXEC
         try:
             self.handle = os.open(path, flags | os.O_DIRECT, 0o644)
@@ -80,7 +82,9 @@ class DirectFile:
                 raise self._failed("read", first + got, error) from error
             if part == 0 or stuck > 16:
                 size = os.fstat(self.handle).st_size
-                raise FileError(f"{self.path} ends at byte {size}, {offset + count - size} more were expected", GO_ON)
+                raise FileError(
+                    f"{self.path} ends at byte {size}, {offset + count - size} more were expected", self._fix
+                )
             # Direct reads go on at a block's border; one that never gets over it is not repeated for ever.
             now = (got + part) if not direct or got + part >= wanted else (got + part) // BLOCK * BLOCK
             stuck = stuck + 1 if now == got else 0
@@ -132,7 +136,7 @@ class DirectFile:
                 f"{self.path}: the disk is full at byte {offset}: {reason}",
                 "free space on this node's disk, then pack again: it goes on where it stopped",
             )
-        return FileError(f"{self.path}: {verb} at byte {offset} failed: {reason}", GO_ON)
+        return FileError(f"{self.path}: {verb} at byte {offset} failed: {reason}", self._fix)
 
 
 def _up(count: int) -> int:

@@ -35,7 +35,7 @@ Report = Callable[[dict[str, Any]], None]
 def describe(path: Path) -> dict[str, Any]:
     """The header of `path` as plain values, with the file's length. Raises FileError or OSError."""
     with path.open("rb") as file:
-        header = parse_header(read_up_to(file.fileno(), 0, HEADER_BYTES, path, READ_FIX), str(path))
+        header = parse_header(read_up_to(file.fileno(), 0, HEADER_BYTES, path, _unread(path)), str(path))
     return {
         "file": str(path), "version": 2, "layer": header.layer, "rank": header.rank, "tp": header.tp,
         "row_lo": header.row_lo, "row_hi": header.row_hi, "total_rows": header.total_rows,
@@ -68,7 +68,7 @@ def check(
     """
     seed = random.SystemRandom().randrange(1 << 32) if seed is None else seed
     with ExitStack() as stack:
-        file = stack.enter_context(closing(DirectFile(path)))
+        file = stack.enter_context(closing(DirectFile(path, fix=_unread(path))))
         buffer = aligned_bytes(span_bytes(BLOCK_PAGES * PAGE_BYTES))
         size = path.stat().st_size
         header = parse_header(file.read(buffer, 0, min(size, HEADER_BYTES)).tobytes(), str(path))
@@ -98,6 +98,10 @@ def check(
 
 def _anew(path: Path) -> str:
     return f"move {path} away, then sparktui pack (it replaces no file)"
+
+
+def _unread(path: Path) -> str:
+    return f"see dmesg and the drive's health (nvme smart-log) on this node, then {_anew(path)}"
 
 
 def _is_meant(path: Path, header: Header, revision: str) -> None:
@@ -152,7 +156,7 @@ def _compare_rows(
     with ExitStack() as stack:
         parts = [
             (
-                stack.enter_context(closing(DirectFile(each.path))),
+                stack.enter_context(closing(DirectFile(each.path, fix=READ_FIX))),
                 each,
                 aligned_bytes(span_bytes(most * each.row_bytes)),
             )

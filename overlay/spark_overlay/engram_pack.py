@@ -17,7 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
-from spark_overlay.direct_file import DirectFile, aligned_bytes
+from spark_overlay.direct_file import GO_ON, DirectFile, aligned_bytes
 from spark_overlay.engram_copy import NOT_DURABLE_BYTES, SYNC_BYTES, Report, copy_rows
 from spark_overlay.engram_file import HEADER_BYTES, PAGE_BYTES, FileError, Header, file_name, parse_header
 from spark_overlay.engram_layout import EngramLayout, shard_range
@@ -122,8 +122,18 @@ def check_space(jobs: list[Job], out: Path) -> None:
 def pack(job: Job, report: Report) -> None:
     """Makes `job.path`. Resumes, reports progress about once a second, ends with the durable, renamed file.
 
-    Raises FileError (another packer at work, another file in place, a full disk) or OSError; the partial file stays.
+    Raises FileError (another packer at work, another file in place, a full disk) or OSError that names a file; the
+    partial file stays.
     """
+    try:
+        _pack(job, report)
+    except OSError as error:
+        if error.filename is not None:
+            raise
+        raise FileError(f"{job.partial}: {error.strerror} (errno {error.errno})", GO_ON) from error
+
+
+def _pack(job: Job, report: Report) -> None:
     with _partial_file(job) as file:
         if is_done(job):  # by another packer, between our look and our lock
             job.partial.unlink(missing_ok=True)

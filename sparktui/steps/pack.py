@@ -125,7 +125,7 @@ def _refused(view: NodeView) -> tuple[str, str] | None:
     if view.engram_error:
         return view.engram_error, "sparktui download checks the checkpoint; after a failed read dmesg says more"
     bad = next((each for each in view.engram if each.error), None)
-    return (bad.error, bad.fix) if bad else None
+    return (bad.error, bad.fix or "sparktui logs shows what the packer said; dmesg on this node") if bad else None
 
 
 def _short(settings: Settings, look: Look) -> tuple[str, str] | None:

@@ -77,6 +77,36 @@ def test_a_packed_file_that_may_not_be_opened_is_named_with_a_next_step(
     assert row["error"] == f"{path} cannot be opened: Permission denied (errno 13)" and "owner" in row["fix"]
 
 
+@pytest.mark.parametrize("call", ["ftruncate", "fsync"])
+def test_a_call_that_knows_no_name_is_reported_with_the_file(
+    model: Path, whole: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    [job] = jobs(model, tmp_path, 0, 1)
+    job.partial.write_bytes(whole[:10_000])
+
+    def failing(*_: Any) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, call, failing)
+        with pytest.raises(FileError, match=rf"^{job.partial}: Input/output error \(errno 5\)$") as caught:
+            engram_pack.pack(job, lambda _: None)
+    assert "dmesg" in caught.value.fix
+    if call == "ftruncate":
+        assert job.partial.read_bytes() == whole[:10_000]
+
+
+def test_a_check_that_cannot_read_says_to_move_the_file(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Packing would not go on there: it leaves a file alone that is in place."""
+    [path] = pack_here(model, tmp_path, 0, 1)
+    broken(monkeypatch, "preadv", path, 4096 * 40)
+    with pytest.raises(FileError, match=rf"{path}: read at byte \d+ failed") as caught:
+        engram_check.check(path, pages=400)
+    assert f"move {path} away" in caught.value.fix and "goes on" not in caught.value.fix
+
+
 def test_a_checkpoint_that_cannot_be_read_is_named_by_the_packer_and_the_look(
     model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -251,7 +251,7 @@ def test_a_failed_transfer_ends_with_file_and_errno_and_packing_goes_on_later(
     assert job.path.read_bytes() == whole
 
 
-def test_short_and_interrupted_transfers_are_continued(
+def test_short_transfers_are_continued(
     model: Path, whole: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     dice = random.Random(SEED)

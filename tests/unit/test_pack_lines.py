@@ -9,8 +9,9 @@ import pytest
 
 from sparktui.engine.folders import node_folders
 from sparktui.events import Note, Progress, State
+from sparktui.readings.node_view import parse_node_view
 from sparktui.settings import parse_settings
-from sparktui.steps.pack import _Told, read_line
+from sparktui.steps.pack import _refused, _Told, read_line
 
 
 @pytest.fixture
@@ -27,6 +28,16 @@ def test_a_remark_is_a_note_and_a_warning_one_in_yellow(told: _Told) -> None:
     assert read_line("head", line, told) == Note(
         "pack", "head", "/rows/a.partial is written anew: wrong rank", State.WARN
     )
+
+
+def test_what_a_node_cannot_read_has_a_next_step() -> None:
+    """An older image gives none."""
+    plain = {"layer": 1, "file": "engram-l1-r0of3.bin", "bytes": 8192, "done": False, "error": "[Errno 5] x", "fix": ""}
+    for engram in ({"files": [plain]}, {"files": [], "error": "/models/x: read at byte 8 failed"}):
+        view = parse_node_view(json.dumps({"config_sha256": None, "engram": engram}))
+        assert view is not None
+        found = _refused(view)
+        assert found is not None and found[0] and "dmesg" in found[1]
 
 
 def test_progress_has_a_time_left_only_where_a_rate_is_known(told: _Told) -> None:
