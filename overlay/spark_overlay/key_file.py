@@ -76,7 +76,10 @@ def masker(key: str) -> Callable[[str], str]:
 
 def mask_log_records(key: str) -> None:
     """Every record that Python's logging makes in this process from now on has the key masked, whatever handler prints
-    it.
+    it: its message and the text of its exception.
+
+    A record that cannot be formatted says so, without its text: nothing is raised into the code that logs, and
+    nothing passes unmasked.
     """
     mask = masker(key)
     make = logging.getLogRecordFactory()
@@ -84,12 +87,22 @@ def mask_log_records(key: str) -> None:
     def masked(*args: Any, **kwargs: Any) -> logging.LogRecord:
         record = make(*args, **kwargs)
         try:
-            text = record.getMessage()
-        except (TypeError, ValueError):
-            return record
-        clean = mask(text)
-        if clean != text:
-            record.msg, record.args = clean, ()
+            clean = mask(text := record.getMessage())
+        except Exception as error:  # whatever the argument's own __str__ raises
+            record.msg, record.args = f"[a log record that cannot be formatted: {type(error).__name__}]", ()
+        else:
+            if clean != text:
+                record.msg, record.args = clean, ()
+        if record.exc_info and not record.exc_text:
+            # A formatter that finds this text prints it and makes none of its own.
+            record.exc_text = _masked_exception(record.exc_info, mask)
         return record
 
     logging.setLogRecordFactory(masked)
+
+
+def _masked_exception(exc_info: Any, mask: Callable[[str], str]) -> str:
+    try:
+        return mask(logging.Formatter().formatException(exc_info))
+    except Exception as error:
+        return f"[an exception that cannot be shown: {type(error).__name__}]"
