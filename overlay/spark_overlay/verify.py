@@ -2,14 +2,16 @@
 
 `python -m spark_overlay verify [--source-allowed] [--engine-may-lack]`: exit status 0 when all hold, 1 with adapter,
 target and reason for each that does not, 2 for settings that cannot be meant. Where the engine itself cannot be
-imported (an image build sees no GPU driver), `--source-allowed` compares the hook points with its source instead, and
-says that it did no more. `--engine-may-lack` is for an image whose engine is mounted at run time.
+imported for want of the GPU's driver (an image build sees none), `--source-allowed` compares the hook points with its
+source instead, and says that it did no more. Any other import that fails is a broken engine and fails here too.
+`--engine-may-lack` is for an image whose engine is mounted at run time.
 """
 
 from __future__ import annotations
 
 import importlib.metadata
 import os
+import re
 from collections.abc import Callable, Iterable, Mapping
 
 from spark_overlay import arming, signatures, switches
@@ -17,6 +19,18 @@ from spark_overlay.adapter import Adapter, Process
 from spark_overlay.arming import ArmingError
 
 HELD, FAILED, REFUSED = 0, 1, 2
+_NO_DRIVER = re.compile(r"libcuda\.so|libnvidia-ml\.so|NVML Shared Library|\bdrivers?\b", re.IGNORECASE)
+"""What the driver brings, and how the libraries call it; `libcudart`, which a wheel brings, is none of it."""
+
+
+def lacks_the_driver(error: BaseException) -> bool:
+    """Whether an import failed because this machine has no GPU driver, by the error's text or by that of its causes."""
+    step: BaseException | None = error
+    while step is not None:
+        if _NO_DRIVER.search(str(step)):
+            return True
+        step = step.__cause__ or step.__context__
+    return False
 
 
 def engine_version() -> str:
@@ -57,8 +71,8 @@ def verify(
     only_source = ""
     try:
         holding = _with_their_points(ledger, arming.signature_now)
-    except (ImportError, OSError, RuntimeError) as error:  # no driver, or a library of it
-        if not source_allowed:
+    except (ImportError, OSError, RuntimeError) as error:
+        if not source_allowed or not lacks_the_driver(error):
             print(f"[spark] ERROR the engine cannot be imported here: {error}")
             return FAILED
         holding, only_source = _with_their_points(ledger, signatures.in_source), str(error)

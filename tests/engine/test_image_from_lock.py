@@ -101,7 +101,8 @@ def engine(overlay: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 def test_the_image_says_what_it_was_built_from(engine: HostNetworkEngine, overlay: Path) -> None:
     labels, _ = inspected(engine, IMAGE)
     assert labels["sparktui.owner"] == "sparktui"
-    assert labels["sparktui.engine"] == engine_env.VERSION
+    assert labels["sparktui.engine.lock"] == engine_env.VERSION
+    assert labels["sparktui.engine.bring_to_lock"] == "auto"
     assert labels[OVERLAY_LABEL] == content_hash(overlay)
     assert (labels[BASE_LABEL], labels[NFS_LABEL]) == (BASE, "kernel")
 

@@ -72,10 +72,13 @@ def test_sglang_finds_the_plugin_and_its_version_is_the_packages() -> None:
 
 def test_the_overlay_is_the_last_layer_and_carries_our_labels() -> None:
     text = (OVERLAY / "Dockerfile").read_text()
-    for label in ("sparktui.owner=sparktui", "sparktui.overlay=${OVERLAY_HASH}", "sparktui.engine=0.5.23"):
+    for label in ("sparktui.owner=sparktui", "sparktui.overlay=${OVERLAY_HASH}"):
         assert label in text
     assert f"org.opencontainers.image.version={spark_overlay.__version__} " in text
-    assert f"sparktui.engine={spark_overlay.ENGINE_VERSION} " in text
+    # With BRING_TO_LOCK=never nobody knows the engine: no label says that it is the lock's.
+    assert f"sparktui.engine.lock={spark_overlay.ENGINE_VERSION} " in text
+    assert "sparktui.engine.bring_to_lock=${BRING_TO_LOCK} " in text
+    assert "sparktui.engine=" not in text
     assert "org.opencontainers.image.licenses=" in text
     order = ("bring_to_lock.py", "install_nfs.sh", "install_row_store.sh", "COPY spark_overlay/", "ARG OVERLAY_HASH")
     assert [text.index(each) for each in order] == sorted(text.index(each) for each in order)
