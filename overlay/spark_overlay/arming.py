@@ -159,10 +159,17 @@ def _prove(adapter: Adapter, hook: HookPoint, function: Callable[..., Any]) -> N
         found = holder.__pydantic_decorators__.model_validators[name].func
     step: Any = found
     while step is not None:
-        if step is function or any(_holds(cell, function) for cell in getattr(step, "__closure__", None) or ()):
+        if step is function or _calls(step, function):
             return
-        step = getattr(step, "__wrapped__", None)
+        wrapped = getattr(step, "__wrapped__", None)
+        # A replacement names what it replaced and never calls it: what stands behind it does not run.
+        step = wrapped if _calls(step, wrapped) else None
     raise ArmingError(adapter.name, hook.target, "the hook was registered and did not apply")
+
+
+def _calls(step: Any, function: Any) -> bool:
+    """Whether a wrapper has `function` at hand; one that it only names in `__wrapped__` it cannot call."""
+    return function is not None and any(_holds(cell, function) for cell in getattr(step, "__closure__", None) or ())
 
 
 def _holds(cell: Any, function: Callable[..., Any]) -> bool:

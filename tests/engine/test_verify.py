@@ -8,6 +8,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from spark_overlay.adapter import Kind
 from spark_overlay.ledger import LEDGER
 
 from tests.engine import engine_env
@@ -19,8 +20,11 @@ CHANGES = [
     (adapter.name, hook.target, change)
     for adapter in LEDGER
     for hook in adapter.hooks
-    for change in ("removed", "renamed", "re-signed")
+    for change in ("removed", "renamed", "re-signed", "not applied")
 ]
+REPLACED = [(adapter.name, hook.target) for adapter in LEDGER for hook in adapter.hooks if hook.kind is Kind.REPLACE]
+"""Of the hooks, those that another plugin's replacement takes the place of; the others wrap it."""
+Answers = dict[str, tuple[int, str]]
 
 
 def engine_python(*arguments: str, **more: str) -> subprocess.CompletedProcess[str]:
@@ -33,30 +37,50 @@ def engine_python(*arguments: str, **more: str) -> subprocess.CompletedProcess[s
 
 
 @pytest.fixture(scope="module")
-def answers(tiny_model: Path) -> dict[str, str]:
+def answers(tiny_model: Path) -> Answers:
     done = engine_python("-m", "tests.engine.changed_engine")
     assert done.returncode == 0, done.stderr[-3000:]
-    found: dict[str, str] = json.loads(done.stdout.splitlines()[-1])
+    found: Answers = json.loads(done.stdout.splitlines()[-1])
     return found
 
 
-def test_the_engine_as_it_is_has_every_hook_point(answers: dict[str, str]) -> None:
-    assert answers["nothing changed"] == ""
-    assert answers["put back"] == ""
+def error_of(answers: Answers, case: str) -> str:
+    """The one error of a verify that failed, without its beginning."""
+    status, printed = answers[case]
+    errors = [line for line in printed.splitlines() if line.startswith("[spark] ERROR ")]
+    assert status == 1, printed
+    assert "all hold" not in printed
+    assert errors, printed
+    return errors[0].removeprefix("[spark] ERROR ")
+
+
+def test_the_engine_as_it_is_has_every_hook_point(answers: Answers) -> None:
+    status, printed = answers["nothing changed"]
+    assert status == 0, printed
+    assert printed.rstrip().endswith("[spark] verify: all hold")
 
 
 @pytest.mark.parametrize(("adapter", "target", "change"), CHANGES)
-def test_a_changed_hook_point_is_named(answers: dict[str, str], adapter: str, target: str, change: str) -> None:
-    said = answers[f"{adapter} {target} {change}"]
+def test_verify_fails_and_names_adapter_target_and_reason(
+    answers: Answers, adapter: str, target: str, change: str
+) -> None:
+    said = error_of(answers, f"{adapter} {target} {change}")
     # Two adapters may share a hook point: the first of them is named.
     named = {each.name for each in LEDGER if any(hook.target == target for hook in each.hooks)}
-    assert target in said
-    assert any(said.startswith(f"adapter {name}: ") for name in named)
+    assert any(said.startswith(f"adapter {name}: {target}: ") for name in named), said
     if change == "re-signed":
         assert "has (self, something_new)" in said
+    elif change == "not applied":
+        assert said.endswith("the hook was registered and did not apply")
     else:
         # Without its own, a class has its base's, which looks otherwise.
         assert "missing in this engine" in said or ": has (" in said
+
+
+@pytest.mark.parametrize(("adapter", "target"), REPLACED)
+def test_verify_fails_where_another_replacement_wins(answers: Answers, adapter: str, target: str) -> None:
+    said = error_of(answers, f"{adapter} {target} replaced by another")
+    assert said == f"adapter {adapter}: {target}: the hook was registered and did not apply"
 
 
 def test_verify_arms_every_adapter_and_says_so(tiny_model: Path) -> None:
