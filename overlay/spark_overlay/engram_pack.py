@@ -120,7 +120,7 @@ def check_space(jobs: list[Job], out: Path) -> None:
 
 
 def pack(job: Job, report: Report) -> None:
-    """Makes `job.path`. Resumes, reports progress about once a second, ends with the durable, renamed file.
+    """Makes `job.path`. Resumes, reports progress about once a second, ends with the durable file under its name.
 
     Raises FileError (another packer at work, another file in place, a full disk) or OSError that names a file; the
     partial file stays.
@@ -220,7 +220,7 @@ def pages_kept(job: Job, file: DirectFile) -> tuple[int, str]:
 def _partial_file(job: Job) -> Iterator[DirectFile]:
     """The partial file, locked, and still the one under that name: a finished packer may have renamed it meanwhile."""
     while True:
-        file = DirectFile(job.partial, write=True)
+        file = DirectFile(job.partial, write=True, fix=f"{GO_ON}; where it fails there again, remove {job.partial}")
         try:
             try:
                 fcntl.flock(file.handle, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -135,8 +135,9 @@ def test_a_read_of_the_partial_file_that_fails_once_costs_no_work(
     job.partial.write_bytes(whole[:kept])
     with monkeypatch.context() as patch:
         broken(patch, "preadv", job.partial)
-        with pytest.raises(FileError, match=rf"{job.partial}: read at byte 0 failed: .*\(errno 5\)"):
+        with pytest.raises(FileError, match=rf"{job.partial}: read at byte 0 failed: .*\(errno 5\)") as caught:
             engram_pack.pack(job, lambda _: None)
+    assert f"remove {job.partial}" in caught.value.fix, "what is never read again would stop every packing"
     assert job.partial.read_bytes() == whole[:kept]
     told: list[dict[str, Any]] = []
     engram_pack.pack(job, told.append)
