@@ -6,6 +6,9 @@ Three detectors, fed with the tokens that a request accepted, in order:
 - ngram: a piece of at least `ngram` tokens (at most `MAX_PERIOD`) `repeats` times in a row;
 - lines: the same line of at least `line_characters` characters `line_repeats` times in a row.
 
+What repeats for good reasons must do so `PATIENCE` times as long: a piece shorter than `ngram` (an array of zeros) and
+a line of mostly marks (an empty table row).
+
 Every rank of an engine sees the same tokens, so every rank finds the same loop at the same token.
 """
 
@@ -15,11 +18,13 @@ from array import array
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-MAX_PERIOD = 256
-_KEPT_TOKENS = 1024
+MAX_PERIOD = 1024
+PATIENCE = 4
+_KEPT_TOKENS = 2048
 """The last so many tokens are kept, and up to as many more: more than the longest period and n-gram together."""
 _ID_MASK = 0xFFFF_FFFF
 _CONTINUING = bytes(range(0x80, 0xC0))
+_MARKS = bytes(byte for byte in range(0x80) if not chr(byte).isalnum())
 LINE_PIECES = 4096
 """A line of more tokens is compared by its first so many and its length."""
 
@@ -153,12 +158,15 @@ class LoopDetector:
 
     def _ngram(self) -> Loop | None:
         rules, period = self._rules, self._period
-        length = -(-rules.ngram // period) * period
+        length, copies = period, rules.repeats
+        if period < rules.ngram:
+            length = -(-rules.ngram // period) * period
+            copies = -(-PATIENCE * rules.repeats * rules.ngram // length)
         # So many tokens equal those a period before: with the first period, all of them go round.
-        if self._same + period < rules.repeats * length:
+        if self._same + period < copies * length:
             return None
-        keep = self._count - (rules.repeats - 1) * length
-        return Loop("ngram", self._count, keep, f"a piece of {length} tokens came {rules.repeats} times in a row")
+        keep = self._count - (copies - 1) * length
+        return Loop("ngram", self._count, keep, f"a piece of {length} tokens came {copies} times in a row")
 
     def _line_end(self, piece: bytes) -> Loop | None:
         *ended, rest = piece.split(b"\n")
@@ -166,7 +174,7 @@ class LoopDetector:
             self._line.append(part)
             run = self._lines.ended(b"".join(self._line), self._count, self._rules.line_characters)
             self._line.clear()
-            if run >= self._rules.line_repeats:
+            if run >= self._rules.line_repeats * (PATIENCE if self._lines.of_marks else 1):
                 text = self._lines.text.decode("utf-8", "replace")
                 shown = text if len(text) <= 60 else f"{text[:57]}..."
                 what = f"the line {shown!r} came {run} times in a row"
@@ -178,7 +186,7 @@ class LoopDetector:
 class _LineRun:
     """How often the last line came in a row."""
 
-    __slots__ = ("first_end", "overlong", "run", "text")
+    __slots__ = ("first_end", "of_marks", "overlong", "run", "text")
 
     def __init__(self) -> None:
         self.text = b""
@@ -186,6 +194,8 @@ class _LineRun:
         self.first_end = 0
         """Tokens of output when the first copy ended."""
         self.overlong = 0
+        self.of_marks = False
+        """Fewer than half of its characters are letters or digits."""
 
     def ended(self, line: bytes, count: int, least_characters: int) -> int:
         """A line came to its end; how often it came in a row now, 0 for one too short to count."""
@@ -195,7 +205,9 @@ class _LineRun:
             self.text, self.run, self.first_end = text, 1, count
             return 1
         self.run += 1
-        return self.run if _characters(text) >= least_characters else 0
+        characters = _characters(text)
+        self.of_marks = 2 * _characters(text.translate(None, _MARKS)) < characters
+        return self.run if characters >= least_characters else 0
 
 
 def _characters(text: bytes) -> int:

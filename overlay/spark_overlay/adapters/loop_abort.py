@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Any
 
 from spark_overlay.adapter import Adapter, HookPoint, Kind, Process
-from spark_overlay.loop_detect import MAX_PERIOD, Loop, LoopDetector, LoopRules
+from spark_overlay.loop_detect import MAX_PERIOD, PATIENCE, Loop, LoopDetector, LoopRules
 from spark_overlay.switches import Switch, Values
 from spark_overlay.token_bytes import token_bytes
 
@@ -22,9 +22,10 @@ ABORT = Switch("DSV41_LOOP_ABORT", 1, "1 ends a request whose output repeats its
 NGRAM = Switch(
     "DSV41_LOOP_NGRAM",
     32,
-    "least length in tokens of a repeated piece; 0 watches none",
+    f"least length in tokens of a repeated piece, which is seen up to {MAX_PERIOD}; "
+    f"a shorter one must fill {PATIENCE} times as many tokens; 0 watches none",
     4,
-    MAX_PERIOD,
+    256,
     zero_is_off=True,
 )
 REPEATS = Switch("DSV41_LOOP_REPEATS", 4, "how many copies of a piece are a loop", 2, 64)
@@ -34,7 +35,7 @@ IDENTICAL = Switch(
 LINES = Switch(
     "DSV41_LOOP_LINE_REPEATS",
     8,
-    "how many equal lines in a row are a loop; 0 watches none",
+    f"how many equal lines in a row are a loop, {PATIENCE} times as many of mostly marks; 0 watches none",
     2,
     65_536,
     zero_is_off=True,
