@@ -220,7 +220,7 @@ async def test_before_the_first_sample_nothing_is_zero(app: AppInTest) -> None:
         await pilot.pause()
         text = screen_text(app)
         assert "no node was asked yet" in text
-        assert "no boot to show" in text
+        assert "nobody has asked the ranks yet" in text
 
 
 @pytest.mark.parametrize("size", [(60, 18), (80, 24), (99, 31), (100, 32), (120, 40), (159, 60), (200, 60)])
