@@ -26,6 +26,7 @@ from tests.engine.looping import HELLO, MODEL
 from tests.engine.serving import KEY, OVERLAY, SMALL_CAP, Serving, environment, serving
 from tests.engine.test_api_table import IMAGE_WORD, ROUTES, TOOL, anthropic, chat, effort, generated, limit
 from tests.engine.test_loops_over_http import LOOPS, body, events
+from tests.overlay.row_store_library import built
 
 ROOT = OVERLAY.parent
 PAGE = ROOT / "docs" / "api.md"
@@ -63,7 +64,9 @@ def looped(path: str, loop: str) -> Callable[[Serving], str]:
         answer = server.client.post(path, json=body(path, loop))
         told = answer.json()
         if answer.status_code != 200:
-            return f"{answer.status_code} `{told['message'].split(':')[0]}: {told['message'].split(': ')[1]}`"
+            again = answer.headers.get("x-should-retry")
+            said = f"{answer.status_code} `{told['message'].split(':')[0]}: {told['message'].split(': ')[1]}`"
+            return f"{said}, `x-should-retry: {again}`" if again else said
         tokens = told.get("usage", told.get("meta_info", {}))["completion_tokens"]
         return f"200, {tokens} tokens"
 
@@ -197,6 +200,7 @@ def health_cost(server: Serving) -> str:
 def verify(*path: Path, **more: str) -> list[str]:
     """What verify prints with these folders before the engine's own packages, and its exit status."""
     python_path = ":".join(map(str, (*path, OVERLAY)))
+    more["SPARK_ROW_STORE"] = str(built().library)  # in the image it lies beside the package
     done = subprocess.run(
         [str(engine_env.engine_python()), "-W", "ignore", "-m", "spark_overlay", "verify"],
         env=environment(PYTHONPATH=python_path, **more), capture_output=True, text=True, timeout=500,
