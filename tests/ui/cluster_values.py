@@ -109,7 +109,7 @@ WORKING = ClusterSnapshot(
 PACKING = ClusterSnapshot(
     at=100.0,
     nodes=(
-        node("head", 0, split(0.4, 6.3, 58.0), busy=17.0, traffic=0.0),
+        node("head", 0, split(0.4, 6.3, 58.0), busy=17.0, traffic=310.0),
         node("worker1", 1, split(0.4, 4.1, 41.2), busy=15.0, traffic=310.0),
         node("worker2", 2, split(0.4, 4.2, 40.8), busy=15.0, traffic=310.0),
     ),

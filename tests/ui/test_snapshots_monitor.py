@@ -28,6 +28,13 @@ def test_monitor_pages(snap_compare: Callable[..., bool], tmp_path: Path, page: 
     assert snap_compare(AppInTest(tmp_path), terminal_size=(80, 24), run_before=on_monitor("failing", page))
 
 
+@pytest.mark.parametrize("key", ["2", "a"])
+def test_monitor_devices_and_alarms(snap_compare: Callable[..., bool], tmp_path: Path, key: str) -> None:
+    """The links alone with each Spark's four devices; the card with all alarms."""
+    size = "120x40" if key == "2" else "80x24"
+    assert snap_compare(AppInTest(tmp_path), terminal_size=SIZES[size], run_before=on_monitor("failing", key))
+
+
 def test_monitor_very_wide(snap_compare: Callable[..., bool], tmp_path: Path) -> None:
     assert snap_compare(AppInTest(tmp_path), terminal_size=(200, 60), run_before=on_monitor("calm"))
 
