@@ -322,7 +322,9 @@ def _holding(state_dir: Path) -> Path | None:
 def _keep_copy(state_dir: Path, text: str) -> Path:
     path = state_dir / "copied.txt"
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text + "\n")
+    beside = path.with_suffix(".new")
+    beside.write_text(text + "\n")
+    beside.replace(path)
     return path
 
 

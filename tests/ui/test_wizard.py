@@ -184,6 +184,7 @@ async def test_the_first_line_of_a_failure_is_node_and_cause_then_the_next_step(
         assert app.copied == [
             f"worker1: {DISK}\nnext: make room there, or set WORKER_ENGRAM_DIR to another disk",
         ]
+        await until(pilot, (app.session.state_dir / "copied.txt").exists)
         assert (app.session.state_dir / "copied.txt").read_text().startswith("worker1: ")
 
 
