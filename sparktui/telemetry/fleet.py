@@ -12,7 +12,7 @@ from sparktui.telemetry.alarms import AlarmBook, Limits, overruled
 from sparktui.telemetry.follower import NodeFollower
 from sparktui.telemetry.kept_samples import KeptSamples
 from sparktui.telemetry.rank_lives import RankLives
-from sparktui.telemetry.sample import ClusterSnapshot, Serving
+from sparktui.telemetry.sample import ClusterSnapshot, Freshness, Serving
 
 _CLOSE_SECONDS = 0.9
 
@@ -57,7 +57,6 @@ class Fleet:
     ) -> None:
         limits = limits or Limits()
         self._clock, self._serving, self._interval = clock, serving, interval_seconds
-        self._lives = RankLives(links, clock=clock) if lives else None
         self._book, self._kept = AlarmBook(limits, planned), kept
         self._followers = tuple(
             NodeFollower(
@@ -69,6 +68,10 @@ class Fleet:
             )
             for link in links
         )
+        self._lives = RankLives(links, clock=clock, freshness=self._freshness) if lives else None
+
+    def _freshness(self, place: int) -> Freshness:
+        return self._followers[place].sample(self._clock()).freshness
 
     def snapshot(self) -> ClusterSnapshot:
         """The cluster as it is known now."""

@@ -15,20 +15,32 @@ from sparktui.errors import SparktuiError
 from sparktui.remote import our_containers
 from sparktui.remote.link import NodeLink
 from sparktui.remote.our_containers import OurContainer
-from sparktui.telemetry.sample import Life, RankLife
+from sparktui.telemetry.sample import Freshness, Life, RankLife
 
 LOOK_SECONDS = 8.0
-LONGEST_PAUSE_SECONDS = 60.0
-"""Between looks at a node that does not answer; its silence is told by its samples."""
+WAITING_SECONDS = 1.0
+"""Until a node's first sample; nobody but its sampler tries to enter a node."""
+LONGEST_PAUSE_SECONDS = 30.0
+"""Between looks at an Engine that does not answer."""
 DEADLINE_SECONDS = 30.0
 """For a look that first has to enter the node and open the way to its Engine."""
 
 
 class RankLives:
-    """Looks at the containers of `links` (rank order) while `run()` runs; `latest` is what is known now."""
+    """Looks at the containers of `links` (rank order) while `run()` runs; `latest` is what is known now.
 
-    def __init__(self, links: Sequence[NodeLink], *, clock: Callable[[], float]) -> None:
-        self._links, self._clock = tuple(links), clock
+    Args:
+        freshness: by place in `links`, whether the node's samples come: one that is gone is not asked.
+    """
+
+    def __init__(
+        self,
+        links: Sequence[NodeLink],
+        *,
+        clock: Callable[[], float],
+        freshness: Callable[[int], Freshness] = lambda _: Freshness.LIVE,
+    ) -> None:
+        self._links, self._clock, self._freshness = tuple(links), clock, freshness
         self.latest = tuple(RankLife(link.node.rank, link.node.name) for link in links)
 
     @property
@@ -43,9 +55,14 @@ class RankLives:
     async def _follow(self, place: int) -> None:
         pause = LOOK_SECONDS
         while True:
-            now = await self.look(place)
+            there = self._freshness(place)
+            if there is Freshness.WAITING:
+                await asyncio.sleep(WAITING_SECONDS)
+                continue
+            gone = there is Freshness.GONE
+            now = _unseen(self.latest[place], "its node does not answer") if gone else await self.look(place)
             self.latest = (*self.latest[:place], now, *self.latest[place + 1 :])
-            pause = min(2 * pause, LONGEST_PAUSE_SECONDS) if now.problem else LOOK_SECONDS
+            pause = min(2 * pause, LONGEST_PAUSE_SECONDS) if now.problem and not gone else LOOK_SECONDS
             await asyncio.sleep(pause)
 
     async def look(self, place: int) -> RankLife:

@@ -12,7 +12,8 @@ import pytest
 from sparktui.engine.ladder import RankBoot
 from sparktui.engine.phases import Phase
 from sparktui.telemetry import boots as module
-from sparktui.telemetry.boots import BootWatch
+from sparktui.telemetry.boots import BootWatch, with_lives
+from sparktui.telemetry.sample import Life, RankLife
 from tests.memory_engine import MemoryContainer
 from tests.scripted_link import ScriptedLink, scripted_cluster
 from tests.telemetry.watched import Clock
@@ -152,3 +153,32 @@ async def test_a_node_that_does_not_answer_keeps_its_rung_and_says_why() -> None
         await watched.until(lambda now: now[0].phase is Phase.WEIGHTS)
         watched.links[1].reachable()
         await watched.until(lambda _: not watched.watch.problems)
+
+
+def test_what_is_known_of_containers_corrects_ladders_that_nobody_reads_any_more() -> None:
+    up = (
+        RankBoot(0, "head").container_started(1.0).feed("The server is fired up and ready to roll!", 2.0).feed(READY, 3)
+    )
+    worker = RankBoot(1, "worker1").container_started(1.0)
+    lives = (RankLife(0, "head", Life.RUNS, True), RankLife(1, "worker1", Life.ENDED, True, 137, seen_at=9.0))
+    head, ended = with_lives((up, worker), lives)
+    assert head is not None and head == up and head.up
+    assert (ended.exited, ended.exit_code, ended.phase) == (True, 137, Phase.CONTAINER)
+    assert with_lives((head, ended), lives) == (head, ended), "the next picture changes nothing"
+    # An old ladder does not outlive its container.
+    gone, _ = with_lives((up, worker), (RankLife(0, "head", Life.ABSENT), lives[1]))
+    assert (gone.phase, gone.asked, gone.read) == (Phase.NOTHING, True, True)
+    # Of a rank that cannot be asked the last rung stays, with the time at which it was seen.
+    dark = RankLife(1, "worker1", Life.UNKNOWN, True, seen_at=5.0, problem="no answer")
+    _, unseen = with_lives((up, worker), (lives[0], dark))
+    assert (unseen.phase, unseen.seen_at, unseen.unseen) == (Phase.CONTAINER, 5.0, "no answer")
+
+
+def test_ranks_whose_logs_nobody_has_read_run_end_or_are_unknown() -> None:
+    lives = (RankLife(0, "head", Life.RUNS, True), RankLife(1, "worker1", Life.ENDED), RankLife(2, "worker2"))
+    runs, ended, unknown = with_lives((), lives)
+    assert (runs.read, runs.exited) == (False, False)
+    assert (ended.read, ended.exited) == (False, True)
+    assert unknown.asked is False
+    assert with_lives((runs, ended, unknown), lives) == (runs, ended, unknown)
+    assert with_lives((), ()) == ()

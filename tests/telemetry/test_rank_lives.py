@@ -29,6 +29,7 @@ READY = Serving(EndpointState.READY, "http://10.0.0.1:8888", was_ready=True)
 @pytest.fixture(autouse=True)
 def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(module, "WAITING_SECONDS", 0.02)
     monkeypatch.setattr(module, "LONGEST_PAUSE_SECONDS", 0.02)
 
 
@@ -136,6 +137,24 @@ async def test_an_engine_that_cannot_be_looked_at_is_never_taken_for_a_running_o
         assert told.serving.problem == alarm.what and not alarm.severe
         cluster.links[2].engine.broken = None
         assert "endpoint.unseen" not in ids(await cluster.calm())
+
+
+async def test_a_node_that_is_gone_is_entered_by_its_sampler_only() -> None:
+    """Logins that fail get addresses banned; the rank behind it is unknown until the node is back."""
+    async with serving() as cluster:
+        await cluster.calm()
+        cluster.clock.now += 30.0
+        for link in cluster.links[:2]:
+            link.sample(60.0)
+        gone = await cluster.until(lambda now: now.ranks[2].problem)
+        assert (gone.ranks[2].life, gone.ranks[2].problem) == (Life.UNKNOWN, "its node does not answer")
+        asked = len(cluster.links[2].asked)
+        await asyncio.sleep(0.1)
+        assert len(cluster.links[2].asked) == asked
+        hung = await cluster.until(lambda now: now.serving.state is EndpointState.HANGS)
+        assert "worker2 is gone; the endpoint still answers" in hung.serving.problem
+        cluster.links[2].sample(61.0)
+        assert (await cluster.calm()).serving.state is EndpointState.READY
 
 
 async def test_containers_that_go_one_after_the_other_while_sparktui_stops_raise_nothing() -> None:

@@ -118,3 +118,26 @@ def test_seconds_that_nobody_waits_for_change_nothing() -> None:
     assert pane.now == kept
     pane.show(values.boots_loading(), 561.4)
     assert pane.now == 561.0
+
+
+def test_a_rank_that_is_not_asked_any_more_is_last_seen_instead_of_spinning() -> None:
+    loading = values.boots_loading()
+    dark = replace(loading[2], unseen="no answer from 10.0.0.3", seen_at=100.0)
+    for width, height in ((66, 6), (110, 20)):
+        text = drawn((*loading[:2], dark), width=width, height=height, now=142.0)
+        assert "last seen 42 s ago" in text
+        assert "worker2: no answer from 10.0.0.3" in text
+    lines = drawn((*loading[:2], dark), width=66, height=6, now=142.0).splitlines()
+    assert "?" in lines[2] and "?" not in lines[1]
+    pane = BootPane()
+    ready = tuple(replace(boot, unseen="gone", seen_at=1.0) for boot in values.boots_ready())
+    pane.show(ready, 500.0)
+    pane.show(ready, 560.0)
+    assert pane.now == 560.0, "its age grows"
+
+
+def test_a_rank_that_was_never_reached_says_so() -> None:
+    unasked = tuple(replace(boot, asked=False) for boot in values.NOT_STARTED)
+    text = drawn((*unasked[:2], replace(unasked[2], unseen="the connection was refused")), width=66, height=6)
+    assert "unknown not seen yet" in text and "the connection was refused" in text
+    assert "no engine container" not in text

@@ -32,6 +32,7 @@ WORKER_UP = ("[2026-09-11 23:39:00 TP1] Dummy health check server started",)
 @pytest.fixture(autouse=True)
 def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rank_lives, "LOOK_SECONDS", 0.05)
+    monkeypatch.setattr(rank_lives, "WAITING_SECONDS", 0.02)
     monkeypatch.setattr(rank_lives, "LONGEST_PAUSE_SECONDS", 0.1)
     monkeypatch.setattr(serving, "POLL_SECONDS", 0.05)
     for name in ("BOOTING_SECONDS", "WAITING_SECONDS", "UP_SECONDS", "UNREACHED_SECONDS", "SHORTEST_SECONDS"):
