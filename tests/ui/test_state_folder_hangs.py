@@ -143,7 +143,9 @@ async def test_the_folder_thread_keeps_order_and_leaves_out_what_nobody_waits_fo
         assert isinstance(error, DeadlineExceeded) and "has not answered" in error.what
     assert thread.silent_seconds > 0
     gate.set()
-    while thread.silent_seconds:
+    for _ in range(500):
+        if not thread.silent_seconds:
+            break
         await asyncio.sleep(0.01)
     await asyncio.gather(*(thread.do(tmp_path, lambda each=each: done.append(each)) for each in range(5)))
     assert done == [0, 1, 2, 3, 4]
