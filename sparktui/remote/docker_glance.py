@@ -24,7 +24,8 @@ async def inspected(socket: str, container: str, *, node: str) -> dict[str, Any]
     async with asyncio.timeout(GLANCE_SECONDS):
         reader, writer = await asyncio.open_unix_connection(socket)
         try:
-            writer.write(f"GET /containers/{quote(container, safe='')}/json HTTP/1.0\r\nHost: docker\r\n\r\n".encode())
+            path = f"/containers/{quote(container, safe='')}/json"
+            writer.write(f"GET {path} HTTP/1.0\r\nHost: docker\r\nConnection: close\r\n\r\n".encode())
             raw = await reader.read()
         finally:
             writer.transport.abort()
