@@ -14,7 +14,7 @@ from spark_overlay.ledger import LEDGER
 from tests.engine import engine_env
 from tests.overlay.row_store_library import built
 
-pytestmark = [pytest.mark.engine, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.engine, pytest.mark.timeout(1500)]
 ROOT = Path(__file__).parents[2]
 CHANGES = [
     (adapter.name, hook.target, change)
@@ -32,7 +32,7 @@ def engine_python(*arguments: str, **more: str) -> subprocess.CompletedProcess[s
     environment["PYTHONPATH"] = f"{ROOT / 'overlay'}:{ROOT}"
     environment["SPARK_ROW_STORE"] = str(built().library)  # in the image it lies beside the package
     return subprocess.run(
-        [str(engine_env.engine_python()), *arguments], env=environment, capture_output=True, text=True, timeout=500
+        [str(engine_env.engine_python()), *arguments], env=environment, capture_output=True, text=True, timeout=1200
     )
 
 
