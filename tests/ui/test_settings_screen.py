@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from textual.pilot import Pilot
+from textual.widgets import OptionList
 
 from sparktui.cluster.profile import THREE
 from sparktui.envfile import parse_env
@@ -60,6 +61,16 @@ async def test_what_a_setting_means_stands_beside_the_list_where_there_is_room(
     assert (side.x >= listed.right) is beside
     assert (side.y >= listed.bottom) is not beside
     assert listed.width >= 55
+
+
+async def test_each_setting_keeps_one_row_while_the_terminal_changes(app: AppInTest) -> None:
+    async with app.run_test(size=(200, 60)) as pilot:
+        screen = await opened(app, pilot)
+        rows = screen.query_one("#settings-list", OptionList)
+        for columns in (80, 120, 100, 160):
+            await pilot.resize_terminal(columns, 40)
+            await until(pilot, lambda: rows.virtual_size.height == rows.option_count)
+        assert screen.marked is not None
 
 
 async def mark(app: AppInTest, pilot: Pilot[Any], name: str) -> None:

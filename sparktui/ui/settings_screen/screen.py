@@ -121,6 +121,14 @@ class SettingsScreen(FrameScreen):
 
     # showing
 
+    def on_resize(self) -> None:
+        """Values are cut to the list's width, which is known once it has been laid out."""
+        self.call_after_refresh(self._fit)
+
+    def _fit(self) -> None:
+        if self.lines:
+            self._fill()
+
     def _fill(self) -> None:
         """The list anew; the marked setting stays marked."""
         box = self.query_one("#settings-list", OptionList)

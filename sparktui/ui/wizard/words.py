@@ -44,8 +44,7 @@ def words_of(verb: str, settings: Settings | None) -> StepWords:
             "Check every Spark",
             "Asks every node at once: login, Docker, driver, memory, disk, the card and its cables, and whether the "
             "settings fit them. It changes nothing.",
-            "One ssh login a Spark; what its card, driver, Docker and disks say is read there, and one that does not "
-            "answer costs only its own row.",
+            "What card, driver, Docker and disks say is read on each Spark, over one login.",
             every,
             "links",
         ),
