@@ -9,12 +9,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import settings
 
 from tests.testbed import Testbed
 from tests.testbed.requirements import missing, missing_engine
 
 ALLOWED_SKIPS = ("disk too small for the engine", "../shared is absent")
 """Beginnings of the only reasons that may skip a test where CI=true; every other skip there is a failure."""
+
+# An example may take as long as a busy machine makes it: no test is of time.
+settings.register_profile("untimed", parent=settings(), deadline=None)
+settings.load_profile("untimed")
 
 SHARED = Path(__file__).resolve().parents[2] / "shared"
 

@@ -103,7 +103,7 @@ def build_lines(world: World, machine: Machine, argv: list[str]) -> Iterator[tup
     labels = {
         OWNER_LABEL: "sparktui",
         OVERLAY_LABEL: arguments.get("OVERLAY_HASH", ""),
-        "sparktui.engine": ENGINE_VERSION,
+        "sparktui.engine.lock": ENGINE_VERSION,
         **dict(pair.split("=", 1) for pair in _option(argv, "--label") if "=" in pair),
     }
     steps = _instructions((shipped("overlay") / "Dockerfile").read_text(encoding="utf-8"))

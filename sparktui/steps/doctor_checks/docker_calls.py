@@ -172,7 +172,7 @@ def check_same_image(reports: list[NodeReport]) -> Iterator[Finding]:
     kinds: dict[tuple[object, ...], str] = {}
     letters = []
     for each, facts in known:
-        key = (facts.layers, facts.labels.get("sparktui.overlay"), facts.labels.get("sparktui.engine"))
+        key = (facts.layers, facts.labels.get("sparktui.overlay"), facts.labels.get("sparktui.engine.lock"))
         letters.append((each, kinds.setdefault(key, chr(ord("A") + len(kinds)))))
     if len(kinds) > 1:
         pattern = " ".join(letter for _, letter in letters)
