@@ -29,9 +29,7 @@ def make_key(path: Path, *, kind: str = "ed25519", passphrase: str = "") -> Path
 class PrivateSshd:
     """`options` are sshd_config lines put in front; the first value of a keyword wins there."""
 
-    def __init__(
-        self, folder: Path, options: tuple[str, ...] = (), *, environment: dict[str, str] | None = None
-    ) -> None:
+    def __init__(self, folder: Path, options: tuple[str, ...] = ()) -> None:
         self.folder, self.port = folder, free_port()
         folder.mkdir(parents=True, exist_ok=True)
         Path("/run/sshd").mkdir(exist_ok=True)
@@ -40,7 +38,7 @@ class PrivateSshd:
             make_key(self.host_key)
         self.authorized = folder / "authorized_keys"
         self.authorized.touch()
-        self._options, self._environment = options, environment or {}
+        self._options = options
         self._daemon: subprocess.Popen[bytes] | None = None
 
     def authorize(self, key: Path) -> None:
@@ -64,7 +62,10 @@ class PrivateSshd:
             "PasswordAuthentication no",
             "KbdInteractiveAuthentication no",
             "LogLevel VERBOSE",
-            *(f"SetEnv {key}={value}" for key, value in self._environment.items()),
+            # Bash that sshd starts reads ~/.bashrc, unless it believes to be inside another: what this machine's root has
+            # in it is no part of a test. The accounts that tests make have their own.
+            "Match User root",
+            "SetEnv SHLVL=1",
         ]
         config = self.folder / "sshd_config"
         config.write_text("\n".join(lines) + "\n")

@@ -6,6 +6,7 @@ import asyncio
 import shutil
 import socket
 import subprocess
+import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
@@ -13,12 +14,15 @@ import docker
 import pytest
 
 from sparktui.cluster.node import Node
+from sparktui.engine.launch import container_name
 from sparktui.errors import DeadlineExceeded, DockerUnavailable
 from sparktui.remote import docker as docker_of_node
 from sparktui.remote.docker import load_image_argv, save_image_argv
 from sparktui.remote.docker_tunnel import TunnelledEngine
 from sparktui.remote.link import NodeLink
 from sparktui.remote.local import LocalLink
+from sparktui.telemetry.rank_lives import RankLives
+from sparktui.telemetry.sample import Life
 from tests.wire.conftest import Wire
 from tests.wire.private_dockerd import PrivateDockerd
 from tests.wire.private_sshd import TemporaryUser
@@ -88,6 +92,23 @@ async def test_log_lines_come_whole_from_both_streams_and_follow(node: NodeLink)
         await engine.call(lambda client: client.api.remove_container(name, force=True), deadline_seconds=60)
     with pytest.raises(DockerUnavailable, match="there is no container"):
         await anext(engine.lines(name, since_seconds=None, tail=None, follow=False))
+
+
+async def test_u75_an_engine_that_is_killed_is_seen_in_every_way(node: NodeLink) -> None:
+    engine = await node.docker()
+    name = container_name(node.node)
+    lives = RankLives([node], clock=time.time)
+    assert (await lives.look(0)).life is Life.ABSENT
+    await engine.call(lambda client: start(client, name, "sleep 600"), deadline_seconds=60)
+    try:
+        assert (await lives.look(0)).life is Life.RUNS
+        await engine.call(lambda client: client.api.kill(name), deadline_seconds=60)
+        await engine.call(lambda client: client.api.wait(name, timeout=60), deadline_seconds=60)
+        seen = await lives.look(0)
+        assert (seen.life, seen.exit_code, seen.problem) == (Life.ENDED, 137, "")
+    finally:
+        await engine.call(lambda client: client.api.remove_container(name, force=True), deadline_seconds=60)
+    assert (await lives.look(0)).life is Life.ABSENT
 
 
 async def test_an_image_leaves_and_arrives_through_pipes(node: NodeLink, dockerd: PrivateDockerd) -> None:
