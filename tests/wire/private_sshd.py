@@ -62,8 +62,8 @@ class PrivateSshd:
             "PasswordAuthentication no",
             "KbdInteractiveAuthentication no",
             "LogLevel VERBOSE",
-            # Bash that sshd starts reads ~/.bashrc, unless it believes to be inside another: what this machine's root has
-            # in it is no part of a test. The accounts that tests make have their own.
+            # Bash that sshd starts reads ~/.bashrc, unless it believes to be inside another: what root's has in it here
+            # is no part of a test. The accounts that tests make have their own.
             "Match User root",
             "SetEnv SHLVL=1",
         ]
