@@ -2,20 +2,30 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
-from spark_overlay import switches
+from spark_overlay import ENGINE_VERSION, switches
 from spark_overlay.adapter import Kind
 from spark_overlay.adapters_page import page
 from spark_overlay.arming import values_of
 from spark_overlay.ledger import LEDGER
 
+API_PAGE = Path(__file__).parents[2] / "docs" / "api.md"
 PAGE = Path(__file__).parents[2] / "docs" / "adapters.md"
 
 
 def test_the_page_is_what_the_ledger_says() -> None:
     assert PAGE.read_text(encoding="utf-8") == page(LEDGER), "python -m spark_overlay adapters > docs/adapters.md"
+
+
+def test_the_page_of_the_api_was_made_with_these_adapters() -> None:
+    text = API_PAGE.read_text(encoding="utf-8")
+    section = text.split(f"## verify, SGLang {ENGINE_VERSION}\n")[1].split("\n## ")[0]
+    armed = re.findall(r"^\[spark\] adapter (\w+): armed$", section, re.MULTILINE)
+    assert armed == [adapter.name for adapter in LEDGER], "python -m tests.engine.api_page"
+    assert f"verify: sglang {ENGINE_VERSION}, {len(LEDGER)} adapters" in section
 
 
 def test_names_and_settings_belong_to_one_adapter_each() -> None:
