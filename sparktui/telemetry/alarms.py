@@ -355,7 +355,7 @@ def overruled(serving: Serving, alarms: Iterable[Alarm]) -> Serving:
         if alarm.id in (RANKS, NO_CONTAINER):
             return replace(serving, state=EndpointState.HANGS, problem=alarm.what)
         if alarm.id == UNSEEN and serving.state is EndpointState.READY:
-            return replace(serving, problem=alarm.what)
+            return replace(serving, rank_unknown=True, problem=alarm.what)
     return serving
 
 

@@ -167,6 +167,8 @@ class Serving:
     """Served names, from /v1/models."""
     was_ready: bool = False
     """It has been READY and is missed: not long ago, or while its container runs."""
+    rank_unknown: bool = False
+    """It answers, and of a rank nobody knows whether it still runs; `problem` names it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -214,7 +214,7 @@ class SparkApp(BootWatching):
             self.trouble = "\n".join(error.lines())
             return
         self.trouble = ""
-        with contextlib.suppress(DeadlineExceeded):  # said by `_tell_silence`, which begins again when it answers
+        with contextlib.suppress(DeadlineExceeded):  # the run's notice says so, and begins again when it answers
             self.remembered = await self.session.remembered()
             run_dir = await self.session.current()
             if run_dir is not None:
