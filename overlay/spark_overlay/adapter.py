@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from spark_overlay.switches import Switch, Values
+from spark_overlay.switches import Switch, Values, Word
 
 
 class Kind(StrEnum):
@@ -67,7 +67,7 @@ class Adapter:
 
     name: str
     problem: str
-    settings: tuple[Switch, ...]
+    settings: tuple[Switch | Word, ...]
     hooks: tuple[HookPoint, ...]
     engines: tuple[str, ...]
     remove_when: str

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
+from typing import Any
 
 PREFIXES = ("DSV41_", "SPARK_")
 
@@ -28,6 +30,11 @@ class Switch:
     def range(self) -> str:
         return f"{'0 or ' if self.zero_is_off else ''}from {self.least} to {self.most}"
 
+    @property
+    def on(self) -> int:
+        """The value with which `verify` proves its adapter: what somebody may switch on is switched on."""
+        return 1 if (self.least, self.most) == (0, 1) else self.default
+
     def read(self, environment: Mapping[str, str]) -> int:
         """Raises SwitchError."""
         text = environment.get(self.name, "").strip()
@@ -42,13 +49,37 @@ class Switch:
         return value
 
 
-Values = Mapping[str, int]
-"""Settings by name, all of them."""
+@dataclass(frozen=True)
+class Word:
+    """One setting that is a word; `pattern` matches every allowed one whole, `range` says them in words.
+
+    Attributes:
+        on: the value with which `verify` proves its adapter.
+    """
+
+    name: str
+    default: str
+    meaning: str
+    pattern: str
+    range: str
+    on: str
+
+    def read(self, environment: Mapping[str, str]) -> str:
+        """In small letters. Raises SwitchError."""
+        text = environment.get(self.name, "").strip().lower() or self.default
+        if not re.fullmatch(self.pattern, text):
+            raise SwitchError(f"{self.name}={text} is not {self.range}")
+        return text
 
 
-def read(switches: Iterable[Switch], environment: Mapping[str, str]) -> Values:
+Values = Mapping[str, Any]
+"""Settings by name, all of them: whole numbers of a Switch, text of a Word."""
+
+
+def read(switches: Iterable[Switch | Word], environment: Mapping[str, str]) -> Values:
     """All values. Raises SwitchError with all problems, one a line."""
-    values, problems = {}, []
+    values: dict[str, Any] = {}
+    problems = []
     for switch in switches:
         try:
             values[switch.name] = switch.read(environment)

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable, Mapping
 from spark_overlay import arming, signatures, switches
 from spark_overlay.adapter import Adapter, Process
 from spark_overlay.arming import ArmingError
+from spark_overlay.switches import Values
 
 HELD, FAILED, REFUSED = 0, 1, 2
 _NO_DRIVER = re.compile(r"libcuda\.so|libnvidia-ml\.so|NVML Shared Library|\bdrivers?\b", re.IGNORECASE)
@@ -41,10 +42,9 @@ def engine_version() -> str:
         return "none"
 
 
-def everything_on(ledger: Iterable[Adapter]) -> dict[str, int]:
-    """The defaults, with every switch that is 0 or 1 at 1: verify proves what anybody may switch on."""
-    every = [switch for adapter in ledger for switch in adapter.settings]
-    return {switch.name: 1 if (switch.least, switch.most) == (0, 1) else switch.default for switch in every}
+def everything_on(ledger: Iterable[Adapter]) -> Values:
+    """Each setting at the value that switches its behaviour on: verify proves what anybody may switch on."""
+    return {each.name: each.on for adapter in ledger for each in adapter.settings}
 
 
 def verify(

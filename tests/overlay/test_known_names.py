@@ -10,7 +10,7 @@ from spark_overlay.entry import launch_of
 from spark_overlay.known_names import BY_OURSELVES, HANDED_ON, known_names
 from spark_overlay.launch_args import LaunchError
 from spark_overlay.ledger import LEDGER
-from spark_overlay.switches import PREFIXES, Switch, unknown
+from spark_overlay.switches import PREFIXES, Switch, Word, unknown
 
 from sparktui.engine.environment import FIXED, PASSED_ON, text_of
 from sparktui.engine.launch import launch_specs
@@ -31,12 +31,15 @@ def test_nothing_that_sparktui_hands_on_warns() -> None:
 @pytest.mark.parametrize(
     "switch", [each for adapter in LEDGER for each in adapter.settings], ids=lambda each: each.name
 )
-def test_a_switch_in_the_settings_file_reaches_every_rank(switch: Switch) -> None:
+def test_a_switch_in_the_settings_file_reaches_every_rank(switch: Switch | Word) -> None:
     info = SETTINGS[switch.name]
     for profile in ("three", "four", "ring"):
         assert info.defaults[profile] == str(switch.default)
-    assert (info.low, info.high) in ((None, None), (0 if switch.zero_is_off else switch.least, switch.most))
-    wanted = str(1 - switch.default if switch.most == 1 else switch.most)
+    if isinstance(switch, Switch):
+        assert (info.low, info.high) in ((None, None), (0 if switch.zero_is_off else switch.least, switch.most))
+        wanted = str(1 - switch.default if switch.most == 1 else switch.most)
+    else:
+        wanted = switch.on
     settings = read(f"{THREE_SPARKS}{switch.name}={wanted}\n")
     ranks = [each.container.environment for each in launch_specs(settings, {0: 3, 1: 3, 2: 3})]
     assert [environment[switch.name] for environment in ranks] == [wanted] * 3
