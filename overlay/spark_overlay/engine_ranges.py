@@ -16,7 +16,8 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from spark_overlay.engram_layout import EngramLayout, LayoutError, engram_fields, shard_range
+from spark_overlay.checkpoint_config import flat
+from spark_overlay.engram_layout import EngramLayout, LayoutError, shard_range
 
 WANTED = ("EngramLayout", "shard_range")
 _PLACE = ("srt", "layers", "engram.py")
@@ -33,7 +34,7 @@ def agree(config: Mapping[str, Any], layout: EngramLayout, tp: int) -> str:
     except _NoEngine as missing:
         return f"row ranges by this program's own derivation: {missing}"
     try:
-        drawn = theirs["EngramLayout"].from_config(SimpleNamespace(**engram_fields(config)))
+        drawn = theirs["EngramLayout"].from_config(SimpleNamespace(**flat(config)))
         for index, (layer, bounds) in enumerate(zip(layout.layer_ids, layout.bounds, strict=True)):
             columns = tuple(drawn.column_bounds(index))
             if columns != bounds:

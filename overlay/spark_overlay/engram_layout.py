@@ -12,6 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from spark_overlay.checkpoint_config import flat
+
 SCALE_BLOCK = 32
 """Weights that share one scale byte."""
 
@@ -85,18 +87,12 @@ def _is_prime(number: int) -> bool:
     return True
 
 
-def engram_fields(config: Mapping[str, Any]) -> dict[str, Any]:
-    """A parsed config.json with the fields of its `text_config` at the top, where the engine has them."""
-    text = config.get("text_config")
-    return {**(text if isinstance(text, Mapping) else {}), **config}
-
-
 def layout_from_config(config: Mapping[str, Any]) -> EngramLayout | None:
     """The layout from a parsed config.json (fields at its top or under `text_config`); None without an Engram layer.
 
     Raises LayoutError when the prime sums differ from `engram_num_embeddings`.
     """
-    fields = engram_fields(config)
+    fields = flat(config)
     layer_ids = tuple(int(layer) for layer in fields.get("engram_layer_ids") or ())
     if not layer_ids:
         return None

@@ -22,9 +22,8 @@ import time
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
-from spark_overlay import __version__
+from spark_overlay import __version__, checkpoint_config
 from spark_overlay.arming import values_of
 from spark_overlay.health import http_status, local_address
 from spark_overlay.key_file import KeyFileError, read_key
@@ -52,15 +51,6 @@ def say(text: str) -> None:
     print(f"[spark] {text}", flush=True)
 
 
-def model_config(environment: Mapping[str, str]) -> dict[str, Any] | None:
-    """The checkpoint's config.json, or None where it cannot be read."""
-    try:
-        value = json.loads((Path(environment.get("MODEL_PATH", "")) / "config.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return None
-    return value if isinstance(value, dict) else None
-
-
 def launch_of(environment: Mapping[str, str]) -> Launch:
     """Raises LaunchError with all that is wrong, the adapters' settings too."""
     wrong: list[Problem] = []
@@ -74,7 +64,7 @@ def launch_of(environment: Mapping[str, str]) -> Launch:
     except SwitchError as error:
         wrong += [Problem(line, f"correct {line.partition('=')[0]}") for line in str(error).splitlines()]
     try:
-        launch = build(environment, model_config(environment), os.path.isfile)
+        launch = build(environment, checkpoint_config.read(Path(environment.get("MODEL_PATH", ""))), os.path.isfile)
     except LaunchError as error:
         raise LaunchError((*error.problems, *wrong)) from error
     if wrong:

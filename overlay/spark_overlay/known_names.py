@@ -12,7 +12,7 @@ from spark_overlay.adapter import Adapter
 
 BY_OURSELVES = frozenset({
     "DSV41_BLOCK_VERIFY", "DSV41_CACHE_GIB", "DSV41_CACHE_WAYS", "DSV41_ENGRAM_FALLBACK", "DSV41_IO_THREADS",
-    "DSV41_PACKED_DIR", "DSV41_SERIAL_WEIGHT_LOAD", "DSV41_SOURCE", "DSV41_STATS_SECONDS", "DSV41_TP_PAD",
+    "DSV41_PACKED_DIR", "DSV41_SERIAL_WEIGHT_LOAD", "DSV41_SOURCE", "DSV41_STATS_SECONDS",
     "SPARK_ROW_STORE",
 })  # fmt: skip
 """Read by the entry point, by the row store or by what they start."""

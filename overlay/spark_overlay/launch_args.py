@@ -20,14 +20,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from spark_overlay.checkpoint_config import flat, why_another_model
+from spark_overlay.tp_padding import OVERRIDES, Sizes
+
 CONTEXT_MIN, CONTEXT_MAX = 4096, 1_048_576
-DRAFT_EXPERTS = 128
-EXPERT_COLUMNS, EXPERT_SLICE_STEP = 2304, 128
-"""An expert's width, and what the engine's kernels want a rank's slice of it to be a multiple of."""
-MODEL_SIZES = {"num_attention_heads": 64, "o_groups": 8}
-PADDED_SIZES = {"num_attention_heads": 96, "o_groups": 12}
-"""TP 3: 64 heads and 8 output groups do not divide by three; 96 and 12 do, with 32 heads and 4 groups a rank."""
-PADDED_DRAFT_EXPERTS = 129
+EXPERTS, EXPERT_COLUMNS, EXPERT_SLICE_STEP = 384, 2304, 128
+"""The target's experts, an expert's width, and what the engine's kernels want a rank's slice of it to be a multiple of.
+"""
 
 _ALIASES = {
     "--model": "--model-path",
@@ -66,6 +65,7 @@ _REFUSED_VARIABLES = {
 }
 """Why, and the values that leave it off."""
 _ENGINE_KNOWS_NO = frozenset({"--enable-decoder-swa-bounded-replay"})
+_OVERRIDE = "--json-model-override-args"
 _SPS_FLAG = "--speculative-dspark-sps-table-path"
 _OFF = frozenset({"", "off", "none", "0"})
 
@@ -161,13 +161,19 @@ def build(
     env = _Environment(environment)
     warnings: list[str] = []
     _refuse_forbidden(env)
-    ours = _defaults(env, warnings, file_exists, model_config)
+    tp = env.needed("TP_SIZE", 1, 64)
+    this_model = _is_this_model(model_config)
+    ep = _experts(env, tp, this_model)
+    wanted, sizes = _padded_sizes(env, tp, ep, model_config) if this_model else (None, {})
+    ours = _defaults(env, warnings, file_exists, tp, ep, sizes)
     try:
         extra = _parse(shlex.split(env.text("EXTRA_SGLANG_ARGS")))
     except ValueError as error:
         env.problems.append(Problem(f"EXTRA_SGLANG_ARGS: {error}", "close the quote or remove the stray word"))
         extra = []
     merged = _merge(ours, extra, env.problems, warnings)
+    if wanted is not None:
+        _refuse_other_sizes(env, merged, wanted)
     if env.problems:
         raise LaunchError(tuple(dict.fromkeys(env.problems)))
     return Launch(tuple(word for flag, values in merged for word in (flag, *values)), tuple(warnings))
@@ -206,8 +212,8 @@ def _refuse_forbidden(env: _Environment) -> None:
 
 
 def slice_fits(tp: int, ep: int) -> bool:
-    """Whether the expert kernels can run a rank's slice of an expert."""
-    return EXPERT_COLUMNS * ep % (tp * EXPERT_SLICE_STEP) == 0
+    """Whether the expert kernels can run a rank's slice of an expert, and each group has as many experts."""
+    return EXPERT_COLUMNS * ep % (tp * EXPERT_SLICE_STEP) == 0 and EXPERTS % ep == 0
 
 
 def expert_groups(tp: int) -> int:
@@ -217,12 +223,14 @@ def expert_groups(tp: int) -> int:
 
 def _experts(env: _Environment, tp: int, this_model: bool) -> int:
     ep = env.number("EP_SIZE", expert_groups(tp), 1, 64) or 1
-    fitting = f"write EP_SIZE={expert_groups(tp)}"
+    fitting = f"write EP_SIZE={expert_groups(tp)}" if slice_fits(tp, expert_groups(tp)) else "write TP_SIZE=3 or 4"
     if tp % ep:
         env.problems.append(Problem(f"EP_SIZE={ep} does not divide TP_SIZE={tp}", fitting))
     elif this_model and not slice_fits(tp, ep):
         columns = f"{EXPERT_COLUMNS * ep / tp:.6g} of an expert's {EXPERT_COLUMNS} columns"
         wanted = f"the kernels need a multiple of {EXPERT_SLICE_STEP}"
+        if EXPERTS % ep:
+            columns, wanted = f"{EXPERTS / ep:.6g} of {EXPERTS} experts", "every rank needs as many"
         env.problems.append(Problem(f"EP_SIZE={ep} gives a rank {columns}: {wanted}", fitting))
     return ep
 
@@ -231,10 +239,10 @@ def _defaults(
     env: _Environment,
     warnings: list[str],
     file_exists: Callable[[str], bool],
-    model_config: Mapping[str, Any] | None,
+    tp: int,
+    ep: int,
+    sizes: dict[str, int],
 ) -> list[Flag]:
-    tp = env.needed("TP_SIZE", 1, 64)
-    ep = _experts(env, tp, _is_this_model(model_config))
     nodes = env.number("NNODES", 1, 1, 64) or 1
     rank = env.number("NODE_RANK", 0, 0, nodes - 1) or 0
     context = env.needed("CONTEXT_LENGTH", CONTEXT_MIN, CONTEXT_MAX)
@@ -281,11 +289,8 @@ def _defaults(
         ("--port", (str(port),)),
     ]
     flags += _speculation(env, warnings, file_exists)
-    if _padded(env, tp, model_config):
-        sizes: dict[str, int] = dict(PADDED_SIZES)
-        if DRAFT_EXPERTS % ep:
-            sizes["dspark_n_routed_experts"] = PADDED_DRAFT_EXPERTS
-        flags.append(("--json-model-override-args", (json.dumps(sizes, separators=(",", ":")),)))
+    if sizes:
+        flags.append((_OVERRIDE, (json.dumps(sizes, separators=(",", ":")),)))
     if env.switch("DSV41_SERIAL_WEIGHT_LOAD", False):
         flags.append(("--model-loader-extra-config", ('{"enable_multithread_load":false}',)))
     if nodes > 1:
@@ -329,28 +334,46 @@ def _speculation(env: _Environment, warnings: list[str], file_exists: Callable[[
 
 def _is_this_model(model_config: Mapping[str, Any] | None) -> bool:
     """Without a config at hand it is taken for this model: this package serves no other."""
-    return model_config is None or model_config.get("model_type") in ("deepseek_v41", "deepseek_v4")
+    return model_config is None or not why_another_model(flat(model_config))
 
 
-def _padded(env: _Environment, tp: int, model_config: Mapping[str, Any] | None) -> bool:
-    """Whether heads and groups are padded: DSV41_TP_PAD, and where nobody says so, when they do not divide."""
-    if not _is_this_model(model_config):
-        return env.switch("DSV41_TP_PAD", False)
-    text = (model_config or {}).get("text_config")
-    fields = {**(text if isinstance(text, Mapping) else {}), **(model_config or {})}
-    sizes = {name: fields.get(name, size) for name, size in MODEL_SIZES.items()}
-    needed = any(size % tp for size in sizes.values())
-    padded = env.switch("DSV41_TP_PAD", needed)
-    heads = f"{sizes['num_attention_heads']} heads"
+def _padded_sizes(
+    env: _Environment, tp: int, ep: int, model_config: Mapping[str, Any] | None
+) -> tuple[Sizes, dict[str, int]]:
+    """The sizes that the model is built with, and those of them that are to be overridden: DSV41_TP_PAD, and where
+    nobody says so, what does not divide.
+    """
+    real = Sizes.of(flat(model_config or {}))
+    wanted = real.padded(tp, ep)
+    padded = {"0": False, "1": True}.get(env.text("DSV41_TP_PAD"), wanted != real)
     if env.number("TP_SIZE", None, 1, 64) is None:
-        return padded
-    if needed and any(size % tp for size in PADDED_SIZES.values()):
-        env.problems.append(Problem(f"{heads} fit no TP_SIZE={tp}, padded or not", "write TP_SIZE=3 or TP_SIZE=4"))
-    elif needed and not padded:
-        env.problems.append(Problem(f"{heads} do not divide by TP_SIZE={tp}", "write DSV41_TP_PAD=1"))
-    elif padded and not needed:
+        return real, {}
+    if wanted != real and not padded:
+        env.problems.append(Problem(_does_not_divide(real, wanted, tp, ep), "write DSV41_TP_PAD=1"))
+    elif padded and wanted == real:
         env.problems.append(Problem(f"DSV41_TP_PAD=1 pads for nothing at TP_SIZE={tp}", "write DSV41_TP_PAD=0"))
-    return padded
+    return wanted, wanted.overrides(real)
+
+
+def _does_not_divide(real: Sizes, wanted: Sizes, tp: int, ep: int) -> str:
+    if wanted.heads != real.heads:
+        return f"{real.heads} heads and {real.groups} groups do not divide by TP_SIZE={tp}"
+    return f"{real.draft_experts} draft experts do not divide by EP_SIZE={ep}"
+
+
+def _refuse_other_sizes(env: _Environment, merged: list[Flag], wanted: Sizes) -> None:
+    """The tensors are padded to `wanted`; a model built with other sizes could not load them."""
+    for flag, values in merged:
+        if flag != _OVERRIDE:
+            continue
+        try:
+            given = json.loads(" ".join(values))
+        except ValueError:
+            return
+        for name, size in OVERRIDES.items():
+            if isinstance(given, dict) and given.get(name, getattr(wanted, size)) != getattr(wanted, size):
+                what = f"EXTRA_SGLANG_ARGS builds the model with {name}={given[name]}, and the tensors that are loaded"
+                env.problems.append(Problem(f"{what} have {getattr(wanted, size)}", f"take {name} out of {_OVERRIDE}"))
 
 
 def _parse(words: list[str]) -> list[Flag]:
@@ -388,7 +411,7 @@ def _merge(ours: list[Flag], extra: list[Flag], problems: list[Problem], warning
             gone.add(positive)
             if positive in _ENGINE_KNOWS_NO:
                 added.append((flag, values))
-        elif flag == "--json-model-override-args" and flag in names:
+        elif flag == _OVERRIDE and flag in names:
             merged = _merged_json(dict(ours)[flag], values, problems)
             gone.add(flag)
             added.append((flag, (merged,)))
@@ -404,8 +427,6 @@ def _merged_json(ours: tuple[str, ...], theirs: tuple[str, ...], problems: list[
         if not isinstance(value, dict):
             raise ValueError("no JSON object")
     except ValueError as error:
-        problems.append(
-            Problem(f"EXTRA_SGLANG_ARGS: --json-model-override-args: {error}", "give one quoted JSON object")
-        )
+        problems.append(Problem(f"EXTRA_SGLANG_ARGS: {_OVERRIDE}: {error}", "give one quoted JSON object"))
         return ours[0]
     return json.dumps({**json.loads(ours[0]), **value}, separators=(",", ":"))

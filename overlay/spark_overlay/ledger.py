@@ -10,6 +10,7 @@ from spark_overlay.adapters import (
     max_new_tokens,
     server_info_key,
     thinking_requests,
+    tp_padding,
 )
 
 LEDGER: tuple[Adapter, ...] = (
@@ -20,4 +21,5 @@ LEDGER: tuple[Adapter, ...] = (
     thinking_requests.INTEGER_EFFORT,
     server_info_key.ADAPTER,
     engram_rows.ADAPTER,
+    tp_padding.ADAPTER,
 )

@@ -13,8 +13,11 @@ EXPERT_COLUMNS = 2304
 """Width of one routed expert. Source: the checkpoint's config.json, moe_intermediate_size."""
 EXPERT_SLICE_STEP = 128
 """The MXFP4 expert kernels take slices of this multiple. Source: SGLang 0.5.23."""
+EXPERTS = 384
 ATTENTION_HEADS = 64
 OUTPUT_GROUPS = 8
+DRAFT_EXPERTS = 128
+_IN_WORDS = {3: "three", 6: "six"}
 _USER = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
 _HOST = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:-]*")
 
@@ -87,6 +90,8 @@ def experts(settings: Settings) -> Iterator[Found]:
     proposed = _fitting_groups(tp)
     if ep > tp or tp % ep:
         yield Found("EP_SIZE", f"is {ep}, which does not divide TP_SIZE={tp}", proposed)
+    elif EXPERTS % ep:
+        yield Found("EP_SIZE", f"is {ep}, which does not divide the model's {EXPERTS} experts", proposed)
     elif not slice_fits(tp, ep):
         columns = f"{EXPERT_COLUMNS * ep / tp:.6g} of an expert's {EXPERT_COLUMNS} columns"
         reason = f"is {ep}: a rank would hold {columns}, and the kernels need a multiple of {EXPERT_SLICE_STEP}"
@@ -96,24 +101,28 @@ def experts(settings: Settings) -> Iterator[Found]:
 def slice_fits(tp: int, ep: int) -> bool:
     """Whether the expert kernels can run a rank's slice of an expert."""
     columns = EXPERT_COLUMNS * ep
-    return columns % tp == 0 and (columns // tp) % EXPERT_SLICE_STEP == 0
+    return columns % tp == 0 and (columns // tp) % EXPERT_SLICE_STEP == 0 and EXPERTS % ep == 0
 
 
 def _fitting_groups(tp: int) -> str | None:
-    """What to propose: 1 for three Sparks, one group a rank otherwise."""
-    wanted = (1, 3) if tp == 3 else range(tp, 0, -1)
+    """What to propose: 1 where the slices fit (three Sparks), one group a rank otherwise."""
+    wanted = (1, *range(tp, 1, -1))
     return next((str(ep) for ep in wanted if tp % ep == 0 and slice_fits(tp, ep)), None)
 
 
 def padding(settings: Settings) -> Iterator[Found]:
-    tp = settings.tp_size
-    divides = ATTENTION_HEADS % tp == 0 and OUTPUT_GROUPS % tp == 0
-    if tp == 3 and not settings.dsv41_tp_pad:
-        yield Found("DSV41_TP_PAD", "is 0: 64 heads and 8 groups do not divide by three, so three Sparks need it", "1")
-    elif divides and settings.dsv41_tp_pad:
-        yield Found("DSV41_TP_PAD", f"is 1: everything divides by {tp}, so nothing may be padded", "0")
-    elif tp > 3 and not divides:
-        yield Found("TP_SIZE", f"is {tp}: the model's 64 heads and 8 groups fit 3 (padded), 4 or 8 Sparks")
+    tp, ep = settings.tp_size, settings.ep_size
+    whole = ATTENTION_HEADS % tp == 0 and OUTPUT_GROUPS % tp == 0
+    if whole and DRAFT_EXPERTS % ep == 0:
+        if settings.dsv41_tp_pad:
+            yield Found("DSV41_TP_PAD", f"is 1: everything divides by {tp}, so nothing may be padded", "0")
+    elif not settings.dsv41_tp_pad:
+        what = f"{DRAFT_EXPERTS} draft experts do not divide by EP_SIZE={ep}"
+        if not whole:
+            what = f"{ATTENTION_HEADS} heads and {OUTPUT_GROUPS} groups do not divide by {_IN_WORDS.get(tp, tp)}"
+        yield Found("DSV41_TP_PAD", f"is 0: {what}, so {_IN_WORDS.get(tp, tp)} Sparks need it", "1")
+    if _fitting_groups(tp) is None:
+        yield Found("TP_SIZE", f"is {tp}: no EP_SIZE fits it. The model runs on 3, 4, 6 or 8 Sparks")
 
 
 def fabric(settings: Settings) -> Iterator[Found]:

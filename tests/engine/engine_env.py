@@ -12,7 +12,6 @@ As a program (standard library only): `engine_env.py model-dir` and `engine_env.
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import shlex
 import sys
@@ -24,7 +23,6 @@ SMOKE = FOLDER.parents[1] / "assets" / "smoke.json"
 IN_CONTAINER = Path("/opt/sglang")
 STUB = Path("lib/sparktui-stub")
 MAKERS = ("tiny_checkpoint.py", "tiny_model.py", "tiny_samples.py")
-TINY_HEADS = 12
 
 
 def cache_dir() -> Path:
@@ -98,8 +96,6 @@ def sglang_arguments() -> list[str]:
         "--no-enable-decoder-swa-bounded-replay",
         "--disable-overlap-schedule",
         "--disable-custom-all-reduce",
-        # TP 3 pads the real model's heads; the tiny one has its own number.
-        *("--json-model-override-args", json.dumps({"num_attention_heads": TINY_HEADS}, separators=(",", ":"))),
     ]
 
 

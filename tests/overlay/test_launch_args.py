@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -114,8 +116,20 @@ def test_bounded_replay_is_switched_off_with_the_engines_own_flag() -> None:
 
 
 def test_padding_survives_a_json_override() -> None:
-    words = argv(TP3, EXTRA_SGLANG_ARGS="""--json-model-override-args '{"o_groups":24,"x":1}'""")
-    assert value(words, "--json-model-override-args") == '{"num_attention_heads":96,"o_groups":24,"x":1}'
+    words = argv(TP3, EXTRA_SGLANG_ARGS="""--json-model-override-args '{"o_groups":12,"x":1}'""")
+    assert value(words, "--json-model-override-args") == '{"num_attention_heads":96,"o_groups":12,"x":1}'
+
+
+@pytest.mark.parametrize("name", ["num_attention_heads", "o_groups", "dspark_n_routed_experts"])
+@pytest.mark.parametrize("base", [TP3, TP4], ids=["three ranks", "four ranks"])
+def test_a_model_of_other_sizes_than_the_padded_tensors_is_refused_by_name(base: dict[str, str], name: str) -> None:
+    extra = f"--json-model-override-args '{json.dumps({name: 99})}'"
+    assert f"builds the model with {name}=99" in problems(base, EXTRA_SGLANG_ARGS=extra)
+
+
+def test_another_model_is_never_padded() -> None:
+    words = list(build(TP3, {"model_type": "llama", "num_attention_heads": 12}).argv)
+    assert "--json-model-override-args" not in words
 
 
 @pytest.mark.parametrize(
@@ -188,9 +202,15 @@ def test_an_expert_slice_that_no_kernel_runs_is_refused_for_this_model_only() ->
     assert value(list(other), "--ep-size") == "1"
 
 
-@pytest.mark.parametrize("tp", ["5", "7"])
-def test_a_number_of_ranks_that_fits_no_size_is_refused(tp: str) -> None:
-    assert "64 heads fit no TP_SIZE" in problems(TP3, TP_SIZE=tp, EP_SIZE=tp)
+@pytest.mark.parametrize(("tp", "ep"), [("5", "5"), ("5", "1"), ("7", "7"), ("10", "2")])
+def test_a_number_of_ranks_that_no_expert_group_fits_is_refused(tp: str, ep: str) -> None:
+    assert f"EP_SIZE={ep} gives a rank" in problems(TP3, TP_SIZE=tp, EP_SIZE=ep)
+    assert "write TP_SIZE=3 or 4" in problems(TP3, TP_SIZE=tp, EP_SIZE=ep)
+
+
+def test_six_ranks_are_padded_by_the_same_rule() -> None:
+    words = argv(TP3, TP_SIZE="6", NNODES="6")
+    assert value(words, "--json-model-override-args") == '{"num_attention_heads":96,"o_groups":12}'
 
 
 def test_padding_for_nothing_is_refused() -> None:

@@ -37,7 +37,9 @@ def test_a_profile_says_which_file_and_no_count_is_hard_coded(tmp_path: Path) ->
     again = read(f"HEAD_IP=10.0.0.1\nWORKER_IPS='{workers}'\n", profile=eight.profile.name)
     assert again.profile == eight.profile, "a run is given the profile by its name"
     assert "multiple of 128" in str(refusal(f"HEAD_IP=10.0.0.1\nWORKER_IPS='{workers}'\nEP_SIZE=2\n"))
-    assert "fit 3 (padded), 4 or 8" in str(refusal(f"HEAD_IP=10.0.0.1\nWORKER_IPS='{workers.rsplit(' ', 1)[0]}'\n"))
+    assert "runs on 3, 4, 6 or 8 Sparks" in str(
+        refusal(f"HEAD_IP=10.0.0.1\nWORKER_IPS='{workers.rsplit(' ', 1)[0]}'\n")
+    )
 
 
 @pytest.mark.parametrize(

@@ -6,13 +6,12 @@ is `packed_rows`; when, is `layer_rows`; what the weight loaders leave out, is `
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from spark_overlay import row_store, weight_files
+from spark_overlay import checkpoint_config, row_store, weight_files
 from spark_overlay.adapter import Adapter, HookPoint, Kind, Process
 from spark_overlay.packed_rows import RowsError, Wanted, fallback, open_rows
 from spark_overlay.switches import Switch, Values
@@ -20,7 +19,6 @@ from spark_overlay.switches import Switch, Values
 ROWS = Switch("SPARK_ENGRAM_ROWS", 1, "1 reads Engram rows from packed files, 0 loads the whole tables into memory")
 PREFETCH = Switch("DSV41_ENGRAM_PREFETCH", 1, "1 looks rows up right after the hash, on a stream of their own")
 CHECK = Switch("DSV41_ENGRAM_PREFETCH_CHECK", 0, "1 compares each lookup with a second one and ends at a difference")
-MODELS = frozenset({"deepseek_v4", "deepseek_v41"})
 HELD = "spark_rows"
 """The attribute of the engine's module that holds its LayerRows."""
 _ENGRAM = "sglang.srt.layers.engram"
@@ -42,24 +40,10 @@ _PREFETCHED = f"{_WEIGHTS}._prefetch_all_checkpoints"
 
 def not_needed(environment: Mapping[str, str]) -> str:
     """Why the model at MODEL_PATH has no rows to look up; '' where it has, or where that cannot be seen."""
-    fields = _config(Path(environment.get("MODEL_PATH", "")))
-    if not fields:
-        return ""
-    if fields.get("model_type") not in MODELS:
-        return f"the model is a {fields.get('model_type')}"
-    return "" if fields.get("engram_layer_ids") else "the model has no Engram layer"
-
-
-def _config(folder: Path) -> dict[str, Any]:
-    """The fields of the folder's config.json, those of its text model among them; none where it cannot be read."""
-    try:
-        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    if not isinstance(config, dict):
-        return {}
-    text = config.get("text_config")
-    return {**(text if isinstance(text, dict) else {}), **config}
+    fields = checkpoint_config.fields(Path(environment.get("MODEL_PATH", "")))
+    if other := checkpoint_config.why_another_model(fields):
+        return other
+    return "" if not fields or fields.get("engram_layer_ids") else "the model has no Engram layer"
 
 
 def _functions(values: Values) -> dict[str, Callable[..., Any]]:
@@ -88,7 +72,7 @@ def _functions(values: Values) -> dict[str, Callable[..., Any]]:
             wanted = Wanted(
                 layer=layer_id, rank=engram.get_parallel().tp_rank, tp=embed.tp_size, row_lo=embed.row_start,
                 row_hi=embed.row_start + embed.rows, bounds=tuple(column_bounds), weight_bytes=dim,
-                checkpoint=_checkpoint(engram),
+                checkpoint=checkpoint_config.folder_of_engine(),
             )  # fmt: skip
             setattr(embed, HELD, _opened(wanted, device, check))
         except RowsError as error:
@@ -129,16 +113,9 @@ def _functions(values: Values) -> dict[str, Callable[..., Any]]:
 def _opened(wanted: Wanted, device: Any, check: bool) -> Any:
     from spark_overlay.layer_rows import LayerRows
 
-    rows = open_rows(wanted, os.environ, len(_config(wanted.checkpoint).get("engram_layer_ids") or (0, 1)))
+    layers = checkpoint_config.fields(wanted.checkpoint).get("engram_layer_ids") or (0, 1)
+    rows = open_rows(wanted, os.environ, len(layers))
     return LayerRows(rows, device, name=wanted.name, check=check)
-
-
-def _checkpoint(engram: Any) -> Path:
-    """The folder that this engine loads from."""
-    try:
-        return Path(engram.get_model().model_path)
-    except (ValueError, AttributeError):
-        return Path(os.environ.get("MODEL_PATH", ""))
 
 
 def _refuse_tables_in_memory(envs: Any) -> None:
