@@ -1,4 +1,4 @@
-"""`python -m spark_overlay verify [--source-allowed] [--engine-may-lack] | adapters`."""
+"""`python -m spark_overlay verify [--source-allowed] [--engine-may-lack] | check-model … | adapters`."""
 
 from __future__ import annotations
 
@@ -11,6 +11,10 @@ def main() -> int:
             from spark_overlay.verify import main as verify
 
             return verify(rest)
+        case ["check-model", *rest]:
+            from spark_overlay.check_model import main as check_model
+
+            return check_model(rest)
         case ["adapters"]:
             from spark_overlay.adapters_page import page
             from spark_overlay.ledger import LEDGER
