@@ -98,7 +98,9 @@ def _in_a_process(options: argparse.Namespace, rank: int) -> tuple[bool, set[str
             ended = -9
         if ended in (GOOD, FAULTY) and left.exists():
             return ended == GOOD, set(left.read_text(encoding="utf-8").splitlines())
-    report({"event": "fault", "rank": rank, **_plain(Fault("engine", "", f"the check of rank {rank} ended with {ended}"))})
+    report(
+        {"event": "fault", "rank": rank, **_plain(Fault("engine", "", f"the check of rank {rank} ended with {ended}"))}
+    )
     return False, set()
 
 

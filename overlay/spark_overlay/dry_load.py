@@ -41,7 +41,7 @@ class Loaded:
 
     Attributes:
         unconsumed: names from which this rank copied nothing.
-        parameter_bytes: of this rank's parameters without the Engram tables, by model (`target`, `draft`).
+        parameter_bytes: what this rank keeps without the Engram tables, by model (`target`, `draft`).
         pad_bytes: the part of them that is padding, spread evenly over the ranks.
     """
 
@@ -89,7 +89,7 @@ def load(folder: Path, tensors: Sequence[Header], rank: int, tp: int, ep: int) -
         if role == "draft":
             consumed |= _left_out_by_the_draft(model, tensors)
         faults += [fault] if fault else watch.unwritten(model)
-        sizes[role], pads = _bytes(model, real, wanted, draft=role == "draft")
+        sizes[role], pads = watch.kept_bytes(model, real, wanted, draft=role == "draft")
         pad_bytes += pads
         padded += watch.padded
     unconsumed = frozenset(each.name for each in tensors if each.name not in consumed)
@@ -156,8 +156,8 @@ def _build(arguments: Any, *, draft: bool) -> Any:
     from sglang.srt.configs.load_config import LoadConfig
     from sglang.srt.configs.model_config import ModelConfig
     from sglang.srt.model_loader import loader
-    from sglang.srt.models import deepseek_v4
     from sglang.srt.model_loader.utils import get_model_architecture
+    from sglang.srt.models import deepseek_v4
 
     # It has no parameter, and its form for a CPU refuses this model.
     deepseek_v4.get_rope_wrapper = lambda **_: None
@@ -175,20 +175,9 @@ def _build(arguments: Any, *, draft: bool) -> Any:
 
 def _left_out_by_the_draft(model: Any, tensors: Sequence[Header]) -> set[str]:
     """Names of its stages for which the draft's own map has no place: it means to leave them out."""
-    return {each.name for each in tensors if each.name.startswith("mtp.") and not model._remap_dspark_weight_name(each.name)}
-
-
-def _bytes(model: Any, real: Sizes, wanted: Sizes, *, draft: bool) -> tuple[int, int]:
-    total, padding = 0, 0.0
-    for name, parameter in model.named_parameters():
-        if ".engram.embed." in name:
-            continue
-        total += parameter.nbytes
-        if _OF_HEADS.search(name):
-            padding += parameter.nbytes * (1 - real.heads / wanted.heads)
-        elif draft and ".mlp.experts." in name:
-            padding += parameter.nbytes * (1 - real.draft_experts / wanted.draft_experts)
-    return total, round(padding)
+    return {
+        each.name for each in tensors if each.name.startswith("mtp.") and not model._remap_dspark_weight_name(each.name)
+    }
 
 
 class _Copies:
@@ -197,7 +186,9 @@ class _Copies:
     def __init__(self, tensors: Sequence[Header]) -> None:
         self._tensors = tensors
         self._names: dict[int, frozenset[str]] = {}  # by storage: the names that its numbers come from
-        self._alive: list[Any] = []
+        self._made: list[Any] = []
+        self._held: list[Any] = []
+        self._kept_bytes: defaultdict[int, int] = defaultdict(int)
         self._written: defaultdict[int, int] = defaultdict(int)
         self._sources: defaultdict[int, set[str]] = defaultdict(set)
         self._wrong: dict[str, str] = {}
@@ -209,6 +200,10 @@ class _Copies:
         """Run the model's `load_weights`; what it raised."""
         import torch
 
+        types = {word: getattr(torch, name) for word, name in _TORCH_TYPES.items()}
+        # Held to the end: a storage that went could leave its key to another.
+        self._made = [torch.empty(each.shape, dtype=types[each.dtype], device="meta") for each in self._tensors]
+        self._names = {_key(made): frozenset({each.name}) for each, made in zip(self._tensors, self._made, strict=True)}
         try:
             with torch.no_grad(), _mode(self._saw):
                 model.load_weights(self._weights())
@@ -230,9 +225,9 @@ class _Copies:
                 continue
             layer = _NUMBER.search(name)
             expected = kinds[_NUMBER.sub("#", name, count=1)]
-            lacking = sorted(
-                source for kind in expected if layer and (source := kind.replace("#", layer[0], 1)) not in self._sources[key]
-            )  # what the same parameter of other layers is made from
+            # What the same parameter of the other layers is made from.
+            made_from = {source.replace("#", layer[0], 1) for source in expected} if layer else set()
+            lacking = sorted(made_from - self._sources[key])
             text = f"{written:,} of {all_of_it:,} numbers of the parameter {name} come from the checkpoint"
             kind = "partial" if written else "missing"
             if lacking:
@@ -241,14 +236,25 @@ class _Copies:
                 faults.append(Fault(kind, name, text))
         return faults
 
-    def _weights(self) -> Iterator[tuple[str, Any]]:
-        import torch
+    def kept_bytes(self, model: Any, real: Sizes, wanted: Sizes, *, draft: bool) -> tuple[int, int]:
+        """Of the parameters, in the checkpoint's own types (the engine may unpack scales while it loads), without the
+        Engram tables; and the part of it that is padding, spread evenly over the ranks.
+        """
+        total, padding = 0, 0.0
+        for name, parameter in model.named_parameters():
+            if ".engram.embed." in name:
+                continue
+            kept = self._kept_bytes[_key(parameter)]
+            total += kept
+            if _OF_HEADS.search(name):
+                padding += kept * (1 - real.heads / wanted.heads)
+            elif draft and ".mlp.experts." in name:
+                padding += kept * (1 - real.draft_experts / wanted.draft_experts)
+        return total, round(padding)
 
-        for each in self._tensors:
-            tensor = torch.empty(each.shape, dtype=getattr(torch, _TORCH_TYPES[each.dtype]), device="meta")
+    def _weights(self) -> Iterator[tuple[str, Any]]:
+        for each, tensor in zip(self._tensors, self._made, strict=True):
             self._now = each.name
-            self._names[_key(tensor)] = frozenset({each.name})
-            self._alive.append(tensor)  # a storage that went could leave its key to another
             yield each.name, tensor
 
     def _saw(self, operation: str, inputs: list[Any], outputs: list[Any]) -> None:
@@ -256,6 +262,7 @@ class _Copies:
             target, source = inputs[0], inputs[1]
             names = self._names.get(_key(source), frozenset())
             self._written[_key(target)] += target.numel()
+            self._kept_bytes[_key(target)] += target.numel() * source.dtype.itemsize
             self._sources[_key(target)] |= names
             self.consumed |= names
             if names and source.dtype.itemsize > 1 and target.dtype.itemsize == 1:
@@ -272,7 +279,7 @@ class _Copies:
         for each in outputs:
             if names and _key(each) not in self._names:
                 self._names[_key(each)] = names
-                self._alive.append(each)
+                self._held.append(each)
 
     def _fault(self, error: Exception) -> Fault:
         from spark_overlay.tp_padding import PaddingError
@@ -303,7 +310,8 @@ def _mode(saw: Callable[[str, list[Any], list[Any]], None]) -> Iterator[None]:
     class Watching(TorchDispatchMode):
         def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             out = func(*args, **(kwargs or {}))
-            saw(func._schema.name, tensors(args), tensors((out,)))
+            if not func.is_view:  # a view has its tensor's storage
+                saw(func._schema.name, tensors(args), tensors((out,)))
             return out
 
     with Watching():
