@@ -33,6 +33,7 @@ SETUPS: tuple[Setup, ...] = (
     Setup("padded sizes at TP1", 1, 1, DRAFT_PADDED, padded_alone=True),
     Setup("TP3, EP1", 3, 1, PADDED, (PAD,)),
     FAULTY,
+    Setup("TP3, EP1, kernels of 64 heads", 3, 1, PADDED, (PAD,), exact_heads=False),
     Setup("TP4, EP1", 4, 1, armed=(PAD,)),
     Setup("TP4, EP4", 4, 4, armed=(PAD,)),
 )
@@ -91,11 +92,11 @@ def work(setup: Setup, folder: Path, rank: int) -> dict[str, Any]:
     found = padding_checks.look(models, ep_rank)
     answer = {"logits": logits, "faults": found.faults, "padded": found.padded, "converted": found.converted}
     if setup == FAULTY:
-        answer["planted"], right = {}, forward.all_steps(models, long=False)
+        answer["planted"], right = {}, forward.all_steps(models, few=True)
         for fault in FAULTS:
             with planted(fault, models):
                 tensors = padding_checks.look(models, ep_rank).faults
-                answer["planted"][fault.name] = caught(right, forward.all_steps(models, long=False)), tensors
+                answer["planted"][fault.name] = caught(right, forward.all_steps(models, few=True)), tensors
         answer["after"] = caught(logits, forward.all_steps(models)), padding_checks.look(models, ep_rank).faults
     return answer | {"passed": passed}
 

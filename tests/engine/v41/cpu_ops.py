@@ -113,9 +113,9 @@ def mhc_combine(x_flat: torch.Tensor, pre: torch.Tensor, hc: int, out_dtype: tor
     return (pre.unsqueeze(-1) * x_flat.float().unflatten(-1, (hc, -1))).sum(1).to(out_dtype)
 
 
-def install(spark_classes: bool) -> None:
+def install(spark_classes: bool, exact_heads: bool) -> None:
     """Replace them in this process, for good. `spark_classes` takes the decoder layer and draft stage of a CUDA machine
-    with the head width of SM12x; without, those that SGLang takes on a CPU.
+    with the head width of SM12x, which `exact_heads` decides for few tokens; without, those that SGLang takes on a CPU.
     """
     from sglang.kernels.ops.activation import silu_and_mul_clamp as activation
     from sglang.kernels.ops.layernorm import mhc
@@ -142,6 +142,6 @@ def install(spark_classes: bool) -> None:
         deepseek_v4.DeepseekV4DecoderLayer = deepseek_v4.DeepseekV4CudaDecoderLayer
         deepseek_v4_dspark.DSparkV4Stage = deepseek_v4_dspark.DSparkV4CudaStage
         deepseek_v4._fused_wo_a_arch_supported = lambda: False
-        flash_mla_sm120.flashinfer_dsv4_decode_supports_num_heads = lambda heads, tokens: True
+        flash_mla_sm120.flashinfer_dsv4_decode_supports_num_heads = lambda heads, tokens: exact_heads
         torch.get_device_module = lambda *_: torch.cpu
         override_platform(is_sm120=True).install()

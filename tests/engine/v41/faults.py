@@ -107,8 +107,8 @@ def _expert(models: Models) -> Iterator[Change]:
             yield experts.w13_weight[-1:], lambda t: torch.full_like(t, 0x22)
 
 
-SMALLEST_SCALE = 2.0**-127
-"""What an e8m0 scale of 0 becomes in fp32: the format has no zero."""
+SMALLEST_SCALE = torch.zeros(1).to(torch.float8_e8m0fnu).float().item()
+"""What a scale of 0 becomes in e8m0, which has no zero: 2**-127."""
 
 
 def _constant(value: float) -> Callable[[torch.Tensor], torch.Tensor]:

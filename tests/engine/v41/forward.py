@@ -25,7 +25,6 @@ PROMPTS = {1: 12, 2: 26, 3: 12, 4: 26, 5: 150}
 """Tokens of each request's prompt. 3 and 4 are 1 and 2 again, 4 with a picture; 5 is longer than the window of 128."""
 PICTURE = (10, 17)
 """First and last token of the picture: 6 x 6 patches are 2 x 2 after the aligner, with start, line ends and end."""
-STEPS = ("prefill", "picture", "long prefill", "decode", "verify", "draft")
 
 
 def words(request: int, start: int, count: int) -> list[int]:
@@ -129,19 +128,20 @@ def picture(model: Any) -> tuple[Any, list[int]]:
     return inputs, list(model.pad_input_ids(array("q", tokens), inputs))
 
 
-def all_steps(models: Models, *, long: bool = True) -> dict[str, torch.Tensor]:
-    """Logits by step, from an empty cache; without `long` the request that is longer than the window is left out."""
+def all_steps(models: Models, *, few: bool = False) -> dict[str, torch.Tensor]:
+    """Logits by step, from an empty cache; `few` leaves out the picture, the long request and verify."""
     models.target.model.engram_hasher.history.zero_()
     served = Served(models)
     extend, found = ForwardMode.EXTEND, {}
     found["prefill"] = served.target(extend, {n: words(n, 0, PROMPTS[n]) for n in (1, 2)})
-    shown, tokens = picture(models.target)
-    found["picture"] = served.target(extend, {3: words(3, 0, PROMPTS[3]), 4: tokens}, shown)
-    if long:
+    going = (1, 2) if few else (1, 4, 5)
+    if not few:
+        shown, tokens = picture(models.target)
+        found["picture"] = served.target(extend, {3: words(3, 0, PROMPTS[3]), 4: tokens}, shown)
         found["long prefill"] = served.target(extend, {5: words(5, 0, PROMPTS[5])})
-    going = (1, 4, 5) if long else (1, 4)
     found["decode"] = served.target(ForwardMode.DECODE, {n: words(n, PROMPTS[n], 1) for n in going})
-    verify = {n: words(n, PROMPTS[n] + 1, VERIFY_TOKENS) for n in going}
-    found["verify"] = served.target(ForwardMode.TARGET_VERIFY, verify)
-    found["draft"] = served.draft({n: words(n, PROMPTS[n] + 1 + VERIFY_TOKENS, 1)[0] for n in going})
+    if not few:
+        verify = {n: words(n, PROMPTS[n] + 1, VERIFY_TOKENS) for n in going}
+        found["verify"] = served.target(ForwardMode.TARGET_VERIFY, verify)
+    found["draft"] = served.draft({n: words(n, served.lengths[n], 1)[0] for n in going})
     return found

@@ -29,6 +29,7 @@ class Setup:
         override: what `--json-model-override-args` changes.
         armed: names of the overlay's adapters; one that this number of ranks does not need stays off.
         settings: environment of the ranks, the overlay's switches among it.
+        exact_heads: FlashInfer takes a rank's own number of heads for few tokens; else queries are padded to 64.
         spark_classes: the model's classes and head width of a Spark; else those that SGLang takes on a CPU.
         padded_alone: pads with the overlay's generator for these sizes, on ranks that would need none.
     """
@@ -40,6 +41,7 @@ class Setup:
     armed: tuple[str, ...] = ()
     settings: dict[str, str] = field(default_factory=dict)
     spark_classes: bool = True
+    exact_heads: bool = True
     padded_alone: bool = False
 
 
@@ -51,7 +53,7 @@ class Models:
     rank: int
 
 
-def run(setup: Setup, checkpoint: Path, work: Callable[[Setup, Path, int], Any], seconds: int = 200) -> list[Any]:
+def run(setup: Setup, checkpoint: Path, work: Callable[[Setup, Path, int], Any], seconds: int = 400) -> list[Any]:
     """What `work(setup, checkpoint, rank)` gives in each of `setup.tp` forked processes.
 
     Raises:
@@ -101,7 +103,7 @@ def _fork(setup: Setup, checkpoint: Path, work: Any, rank: int, folder: Path, se
             os.dup2(log.fileno(), 1)
             os.dup2(log.fileno(), 2)
         os.environ.update(setup.settings)
-        cpu_ops.install(setup.spark_classes)
+        cpu_ops.install(setup.spark_classes, setup.exact_heads)
         join(setup, checkpoint, rank, folder)
         torch.save(work(setup, checkpoint, rank), folder / f"{rank}.pt")
         status = 0
