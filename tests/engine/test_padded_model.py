@@ -55,6 +55,12 @@ def test_the_classes_of_a_spark_compute_what_those_of_a_cpu_do(found: dict[str, 
     assert largest(found["differences"]["TP1, the engine's CPU classes"]) == SAME_BITS
 
 
+@pytest.mark.parametrize(("setup", "widths"), [("TP1", [64]), (THREE[0], [32]), (WIDE, [32, 64]), (FOUR[0], [16])])
+def test_kernels_see_the_heads_that_were_meant(found: dict[str, Any], setup: str, widths: list[int]) -> None:
+    """The long prefill takes a rank's own heads in any case."""
+    assert all(each == widths for each in found["padding"][setup]["widths"])
+
+
 @pytest.mark.parametrize("setup", ["TP1", *THREE, "TP4, EP1"])
 def test_packed_engram_rows_change_no_bit(found: dict[str, Any], setup: str) -> None:
     assert largest(found["packed"][setup]) == SAME_BITS

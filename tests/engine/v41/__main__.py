@@ -88,16 +88,22 @@ def work(setup: Setup, folder: Path, rank: int) -> dict[str, Any]:
     with counted_copies(passed) if PAD in setup.armed else contextlib.nullcontext():
         models = ranks.load(folder, rank)
     ep_rank = get_parallel().moe_ep_rank
-    logits = forward.all_steps(models)
+    logits, widths = forward.all_steps(models)
     found = padding_checks.look(models, ep_rank)
-    answer = {"logits": logits, "faults": found.faults, "padded": found.padded, "converted": found.converted}
+    answer = {
+        "logits": logits,
+        "widths": widths,
+        "faults": found.faults,
+        "padded": found.padded,
+        "converted": found.converted,
+    }
     if setup == FAULTY:
-        answer["planted"], right = {}, forward.all_steps(models, few=True)
+        answer["planted"], right = {}, forward.all_steps(models, few=True)[0]
         for fault in FAULTS:
             with planted(fault, models):
                 tensors = padding_checks.look(models, ep_rank).faults
-                answer["planted"][fault.name] = caught(right, forward.all_steps(models, few=True)), tensors
-        answer["after"] = caught(logits, forward.all_steps(models)), padding_checks.look(models, ep_rank).faults
+                answer["planted"][fault.name] = caught(right, forward.all_steps(models, few=True)[0]), tensors
+        answer["after"] = caught(logits, forward.all_steps(models)[0]), padding_checks.look(models, ep_rank).faults
     return answer | {"passed": passed}
 
 
@@ -118,7 +124,7 @@ def differences(plain: dict[str, torch.Tensor], answers: list[dict[str, Any]]) -
 
 
 def padding(answers: list[dict[str, Any]]) -> dict[str, Any]:
-    return {key: [each[key] for each in answers] for key in ("faults", "padded", "converted", "passed")}
+    return {key: [each[key] for each in answers] for key in ("widths", "faults", "padded", "converted", "passed")}
 
 
 def pack(folder: Path, out: Path, tp: int) -> None:

@@ -128,8 +128,10 @@ def picture(model: Any) -> tuple[Any, list[int]]:
     return inputs, list(model.pad_input_ids(array("q", tokens), inputs))
 
 
-def all_steps(models: Models, *, few: bool = False) -> dict[str, torch.Tensor]:
-    """Logits by step, from an empty cache; `few` leaves out the picture, the long request and verify."""
+def all_steps(models: Models, *, few: bool = False) -> tuple[dict[str, torch.Tensor], list[int]]:
+    """Logits by step from an empty cache, and the widths of the target's queries; `few` leaves out picture, long
+    request and verify.
+    """
     models.target.model.engram_hasher.history.zero_()
     served = Served(models)
     extend, found = ForwardMode.EXTEND, {}
@@ -144,4 +146,4 @@ def all_steps(models: Models, *, few: bool = False) -> dict[str, torch.Tensor]:
         verify = {n: words(n, PROMPTS[n] + 1, VERIFY_TOKENS) for n in going}
         found["verify"] = served.target(ForwardMode.TARGET_VERIFY, verify)
     found["draft"] = served.draft({n: words(n, served.lengths[n], 1)[0] for n in going})
-    return found
+    return found, sorted(served.target_backend.widths)

@@ -40,10 +40,10 @@ def _lines(found: dict[str, Any], router: dict[str, Any]) -> Iterator[str]:
         f"{_figure(found['picture']['its own'])}, the other's by {_figure(found['picture']['the other'])}."
     )
     yield ""
-    rows = router["as padded"]["rows"]
+    rows, chosen = router["as padded"]["rows"], router["as padded"]["padding chosen"]
     yield (
-        f"SGLang's router kernel, interpreted, {rows:,} rows: 129 experts choose bit for bit what 128 choose: "
-        f"{'yes' if router['as padded']['equal'] else 'NO'}; the padding {router['as padded']['padding chosen']} times. "
+        f"SGLang's router kernel, interpreted, {rows:,} rows: 129 experts do bit for bit as 128 do: "
+        f"{'yes' if router['as padded']['equal'] else 'NO'}; the padding {chosen} times. "
         f"With a bias of 0 in place of -1e30 they choose it in {router['bias 0']['padding chosen']:,} rows."
     )
     yield ""
