@@ -14,7 +14,7 @@ import torch
 from sglang.srt.layers.attention.dsv4.dsv41_sparse import rope_tail, token_req_indices
 from sglang.srt.mem_cache.deepseek_v4_memory_pool import DeepSeekV4TokenToKVPool
 
-LENGTH, REQUESTS = 512, 8
+LENGTH, REQUESTS = 192, 8
 
 
 class Pool(DeepSeekV4TokenToKVPool):
@@ -41,7 +41,11 @@ class Pool(DeepSeekV4TokenToKVPool):
 
 
 class Backend:
-    """What the model asks of its attention backend. One for the target and one for the draft."""
+    """What the model asks of its attention backend. One for the target and one for the draft.
+
+    Attributes:
+        widths: how many heads the queries had that came, padding for the kernel among them.
+    """
 
     forward_metadata = None
 
@@ -50,6 +54,7 @@ class Backend:
         self.token_to_kv_pool = Pool(head_dim, index_dim)
         self.window, self.sources = window, sources
         self.chosen: dict[int, torch.Tensor] = {}
+        self.widths: set[int] = set()
 
     def get_swa_out_cache_loc(self, forward_batch: Any) -> torch.Tensor:
         return forward_batch.out_cache_loc
@@ -106,6 +111,7 @@ class Backend:
     ) -> torch.Tensor:  # fmt: skip
         """q [T, heads (padded or not), D] to the same shape; keys are values."""
         assert not save_kv_cache and q.shape[1] == attn_sink.shape[0], (q.shape, attn_sink.shape)
+        self.widths.add(q.shape[1])
         positions = forward_batch.positions
         requests = token_req_indices(forward_batch, num_tokens=positions.shape[0])
         places = torch.arange(LENGTH)

@@ -15,7 +15,8 @@ from pathlib import Path
 
 import torch
 
-from tests.engine.v41.layout import BLOCK, TINY, Entry, Sizes, config, tensors
+from tests.engine.v41.config import config
+from tests.engine.v41.layout import BLOCK, TINY, Entry, Sizes, tensors
 
 DTYPES = {
     "BF16": torch.bfloat16,

@@ -49,8 +49,9 @@ def dequantised(weight: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
 
 
 def fp8_linear(self: Any, layer: Any, x: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
-    """Fp8LinearMethod.apply."""
-    return F.linear(x.float(), dequantised(layer.weight, layer.weight_scale_inv), bias)
+    """Fp8LinearMethod.apply; summed in fp64, so that the number of terms that are zero does not show."""
+    assert bias is None
+    return F.linear(x.double(), dequantised(layer.weight, layer.weight_scale_inv).double()).float()
 
 
 def clamped_swiglu(gate_up: torch.Tensor, limit: float | None) -> torch.Tensor:
@@ -95,7 +96,7 @@ def hc_split_sinkhorn(
     mixes: torch.Tensor, scale: torch.Tensor, base: torch.Tensor, hc_mult: int = 4, sinkhorn_iters: int = 20,
     eps: float = 1e-6,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:  # fmt: skip
-    """kernels/ops/layernorm/mhc.py, the same name: mixes [..., (2 + n) n] to pre, post [..., n], mixture [..., n, n]."""
+    """kernels/ops/layernorm/mhc.py, the same name: mixes [..., (2 + n) n] to pre, post [..., n], mix [..., n, n]."""
     parts = mixes.split([hc_mult, hc_mult, hc_mult * hc_mult], dim=-1)
     offsets = base.split([hc_mult, hc_mult, hc_mult * hc_mult])
     pre, post, comb = (part * gain + offset for part, gain, offset in zip(parts, scale, offsets, strict=True))
@@ -112,9 +113,9 @@ def mhc_combine(x_flat: torch.Tensor, pre: torch.Tensor, hc: int, out_dtype: tor
     return (pre.unsqueeze(-1) * x_flat.float().unflatten(-1, (hc, -1))).sum(1).to(out_dtype)
 
 
-def install(spark_classes: bool) -> None:
+def install(spark_classes: bool, exact_heads: bool) -> None:
     """Replace them in this process, for good. `spark_classes` takes the decoder layer and draft stage of a CUDA machine
-    with the head width of SM12x; without, those that SGLang takes on a CPU.
+    with the head width of SM12x, which `exact_heads` decides for few tokens; without, those that SGLang takes on a CPU.
     """
     from sglang.kernels.ops.activation import silu_and_mul_clamp as activation
     from sglang.kernels.ops.layernorm import mhc
@@ -141,6 +142,6 @@ def install(spark_classes: bool) -> None:
         deepseek_v4.DeepseekV4DecoderLayer = deepseek_v4.DeepseekV4CudaDecoderLayer
         deepseek_v4_dspark.DSparkV4Stage = deepseek_v4_dspark.DSparkV4CudaStage
         deepseek_v4._fused_wo_a_arch_supported = lambda: False
-        flash_mla_sm120.flashinfer_dsv4_decode_supports_num_heads = lambda heads, tokens: True
+        flash_mla_sm120.flashinfer_dsv4_decode_supports_num_heads = lambda heads, tokens: exact_heads
         torch.get_device_module = lambda *_: torch.cpu
         override_platform(is_sm120=True).install()

@@ -25,7 +25,6 @@ PROMPTS = {1: 12, 2: 26, 3: 12, 4: 26, 5: 150}
 """Tokens of each request's prompt. 3 and 4 are 1 and 2 again, 4 with a picture; 5 is longer than the window of 128."""
 PICTURE = (10, 17)
 """First and last token of the picture: 6 x 6 patches are 2 x 2 after the aligner, with start, line ends and end."""
-STEPS = ("prefill", "picture", "long prefill", "decode", "verify", "draft")
 
 
 def words(request: int, start: int, count: int) -> list[int]:
@@ -61,8 +60,9 @@ class Served:
         positions = torch.cat([torch.arange(start, start + n) for start, n in zip(before, lens, strict=True)])
         requests = torch.tensor(list(rows))
         extend = mode is ForwardMode.EXTEND
+        tokens = torch.tensor([token for row in rows.values() for token in row])
         batch = ForwardBatch(
-            forward_mode=mode, batch_size=len(rows), input_ids=torch.tensor(sum(rows.values(), [])),
+            forward_mode=mode, batch_size=len(rows), input_ids=tokens,
             req_pool_indices=requests, seq_lens=torch.tensor(before) + torch.tensor(lens),
             out_cache_loc=requests.repeat_interleave(torch.tensor(lens)) * LENGTH + positions,
             seq_lens_sum=sum(before) + sum(lens), positions=positions, capture_hidden_mode=CaptureHiddenMode.FULL,
@@ -128,18 +128,22 @@ def picture(model: Any) -> tuple[Any, list[int]]:
     return inputs, list(model.pad_input_ids(array("q", tokens), inputs))
 
 
-def all_steps(models: Models) -> dict[str, torch.Tensor]:
-    """Logits by step, from an empty cache."""
+def all_steps(models: Models, *, few: bool = False) -> tuple[dict[str, torch.Tensor], list[int]]:
+    """Logits by step from an empty cache, and the widths of the target's queries; `few` leaves out picture, long
+    request and verify.
+    """
     models.target.model.engram_hasher.history.zero_()
     served = Served(models)
     extend, found = ForwardMode.EXTEND, {}
     found["prefill"] = served.target(extend, {n: words(n, 0, PROMPTS[n]) for n in (1, 2)})
-    shown, tokens = picture(models.target)
-    found["picture"] = served.target(extend, {3: words(3, 0, PROMPTS[3]), 4: tokens}, shown)
-    found["long prefill"] = served.target(extend, {5: words(5, 0, PROMPTS[5])})
-    going = (1, 4, 5)
+    going = (1, 2) if few else (1, 4, 5)
+    if not few:
+        shown, tokens = picture(models.target)
+        found["picture"] = served.target(extend, {3: words(3, 0, PROMPTS[3]), 4: tokens}, shown)
+        found["long prefill"] = served.target(extend, {5: words(5, 0, PROMPTS[5])})
     found["decode"] = served.target(ForwardMode.DECODE, {n: words(n, PROMPTS[n], 1) for n in going})
-    verify = {n: words(n, PROMPTS[n] + 1, VERIFY_TOKENS) for n in going}
-    found["verify"] = served.target(ForwardMode.TARGET_VERIFY, verify)
-    found["draft"] = served.draft({n: words(n, PROMPTS[n] + 1 + VERIFY_TOKENS, 1)[0] for n in going})
-    return found
+    if not few:
+        verify = {n: words(n, PROMPTS[n] + 1, VERIFY_TOKENS) for n in going}
+        found["verify"] = served.target(ForwardMode.TARGET_VERIFY, verify)
+    found["draft"] = served.draft({n: words(n, served.lengths[n], 1)[0] for n in going})
+    return found, sorted(served.target_backend.widths)
