@@ -24,6 +24,7 @@ from spark_overlay.engram_file import FileError
 
 GOOD, FAULTY = 0, 1
 RANK_SECONDS = 900
+MOST_UNUSED = 50
 
 
 def report(event: dict[str, Any]) -> None:
@@ -98,9 +99,8 @@ def _in_a_process(options: argparse.Namespace, rank: int) -> tuple[bool, set[str
             ended = -9
         if ended in (GOOD, FAULTY) and left.exists():
             return ended == GOOD, set(left.read_text(encoding="utf-8").splitlines())
-    report(
-        {"event": "fault", "rank": rank, **_plain(Fault("engine", "", f"the check of rank {rank} ended with {ended}"))}
-    )
+    fault = Fault("engine", "", f"the check of rank {rank} ended with status {ended}")
+    report({"event": "fault", "rank": rank, **_plain(fault)})
     return False, set()
 
 
@@ -153,12 +153,14 @@ def _unused(names: set[str], options: argparse.Namespace, headers: Headers) -> l
     """Names that no rank copied from. Of one rank among several groups the others' experts are not known."""
     if options.rank is not None and options.ep_size > 1:
         names = {name for name in names if ".experts." not in name}
-    broken = {fault.tensor for fault in headers.faults}
+    names -= {fault.tensor for fault in headers.faults}
     files = {each.name: each.file for each in headers.tensors}
-    return [
+    found = [
         Fault("unused", name, f"no rank loads {name} ({files[name]}): the engine knows no such tensor")
-        for name in sorted(names - broken)
+        for name in sorted(names)
     ]
+    more = len(found) - MOST_UNUSED
+    return [*found[:MOST_UNUSED], *([Fault("unused", "", f"and {more} more that no rank loads")] if more > 0 else [])]
 
 
 def _plain(fault: Fault) -> dict[str, str]:

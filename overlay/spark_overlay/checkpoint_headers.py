@@ -78,13 +78,11 @@ def read(folder: Path) -> Headers:
         digest.update(f"{name} {size}\n".encode() + raw)
         found = list(_entries(name, entries, faults))
         tensors += found
-        end = start + max(
-            (entry["data_offsets"][1] for key, entry in entries.items() if key in {f.name for f in found}), default=0
-        )
+        end = start + max((entries[each.name]["data_offsets"][1] for each in found), default=0)
         if size < end:
             faults.append(Fault("file", name, f"{path} has {size} bytes, its header promises {end}"))
     if index:
-        faults += _against_index(index, tensors, {fault.tensor for fault in faults})
+        faults += _against_index(index, tensors, {fault.tensor for fault in faults} - {each.file for each in tensors})
     return Headers(tuple(tensors), tuple(faults), digest.hexdigest())
 
 

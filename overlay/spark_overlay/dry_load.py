@@ -86,7 +86,9 @@ def load(folder: Path, tensors: Sequence[Header], rank: int, tp: int, ep: int) -
         watch = _Copies(tensors)
         fault = watch.load(model)
         consumed |= watch.consumed
-        if role == "draft":
+        if fault:  # what would have come after it is not known
+            consumed |= {each.name for each in tensors if each.name.startswith("mtp.") is (role == "draft")}
+        elif role == "draft":
             consumed |= _left_out_by_the_draft(model, tensors)
         faults += [fault] if fault else watch.unwritten(model)
         sizes[role], pads = watch.kept_bytes(model, real, wanted, draft=role == "draft")
@@ -215,10 +217,10 @@ class _Copies:
         """Parameters that nothing, or not all, was copied into, by the names that lack."""
         faults = [Fault("shape", name, text) for name, text in self._wrong.items()]
         kinds: defaultdict[str, set[str]] = defaultdict(set)
-        for name, parameter in model.named_parameters():
+        for name, parameter in _parameters(model):
             for source in self._sources[_key(parameter)]:
                 kinds[_NUMBER.sub("#", name, count=1)].add(_NUMBER.sub("#", source, count=1))
-        for name, parameter in model.named_parameters():
+        for name, parameter in _parameters(model):
             key = _key(parameter)
             written, all_of_it = self._written[key], parameter.numel()
             if written >= all_of_it or name.endswith(UNWRITTEN_BY_DESIGN):
@@ -241,7 +243,7 @@ class _Copies:
         Engram tables; and the part of it that is padding, spread evenly over the ranks.
         """
         total, padding = 0, 0.0
-        for name, parameter in model.named_parameters():
+        for name, parameter in _parameters(model):
             if ".engram.embed." in name:
                 continue
             kept = self._kept_bytes[_key(parameter)]
@@ -290,6 +292,12 @@ class _Copies:
         why = said[0] if said else f"it does not fit the model ({type(error).__name__})"
         shape = next((list(each.shape) for each in self._tensors if each.name == self._now), [])
         return Fault("shape", self._now, f"{self._now} of shape {shape} cannot be loaded: {why}")
+
+
+def _parameters(model: Any) -> list[tuple[str, Any]]:
+    """By the names of the model's own tree; the engine chains its layers a second time."""
+    every = model.named_parameters(remove_duplicate=False)
+    return [(name, parameter) for name, parameter in every if "._next_layer." not in name]
 
 
 def _key(tensor: Any) -> int:

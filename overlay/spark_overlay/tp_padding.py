@@ -79,24 +79,27 @@ class Padded:
     added_bytes: int = 0
 
 
-def pad(weights: Iterable[tuple[str, Any]], real: Sizes, wanted: Sizes, counts: Padded) -> Iterator[tuple[str, Any]]:
+def pad(
+    weights: Iterable[tuple[str, Any]], real: Sizes, wanted: Sizes, counts: Padded, of: str = ""
+) -> Iterator[tuple[str, Any]]:
     """The checkpoint's (name, tensor) with the tensors of `wanted` sizes; all others are handed on, never copied.
 
     Args:
         weights: raw names; tensors of any device, `meta` too.
+        of: only names that begin so; each model is given the other's tensors too.
 
     Raises:
         PaddingError: a tensor is not of the sizes in `real`.
     """
     for name, tensor in weights:
-        padded = _padded(name, tensor, real, wanted, counts)
+        padded = _padded(name, tensor, real, wanted, counts) if name.startswith(of) else tensor
         if padded is tensor:
             counts.untouched += 1
         else:
             counts.tensors += 1
             counts.added_bytes += padded.nbytes - tensor.nbytes
         yield name, padded
-        if first := _FIRST_EXPERT.fullmatch(name):
+        if name.startswith(of) and (first := _FIRST_EXPERT.fullmatch(name)):
             for expert in range(real.draft_experts, wanted.draft_experts):
                 made = _filler(tensor, tensor.shape, first["kind"], counts)
                 counts.tensors += 1

@@ -78,7 +78,6 @@ def test_three_ranks_load_the_checkpoint_padded(checkpoint: Path) -> None:
     assert lines[-1]["ok"] is True
     assert faults(lines) == set()
     assert [(each["rank"], each["ok"]) for each in ranks] == [(0, True), (1, True), (2, True)]
-    assert len({each["parameter_bytes"] for each in ranks}) == 1, "three equal shares"
     assert all(each["padded"] > 0 and each["pad_bytes"] > 0 for each in ranks)
 
 

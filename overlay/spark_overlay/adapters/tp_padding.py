@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,8 @@ from spark_overlay.tp_padding import OVERRIDES, Padded, PaddingError, Sizes, pad
 
 PAD = Switch("DSV41_TP_PAD", 1, "1 pads heads, groups and draft experts where TP_SIZE or EP_SIZE does not divide them")
 _TARGET = "sglang.srt.models.deepseek_v4.DeepseekV4ForCausalLM.load_weights"
+_BUILT = "sglang.srt.models.deepseek_v4.DeepseekV4ForCausalLM.__init__"
+_DRAFT_BUILT = "sglang.srt.models.deepseek_v4_dspark.DeepseekV4ForCausalLMDSpark.__init__"
 _DRAFT = "sglang.srt.models.deepseek_v4_dspark.DeepseekV4ForCausalLMDSpark.load_weights"
 
 
@@ -29,16 +31,14 @@ def not_needed(environment: Mapping[str, str]) -> str:
 
 
 def _functions(values: Values) -> dict[str, Callable[..., Any]]:
-    def load(original: Callable[..., Any], model: Any, weights: Iterable[tuple[str, Any]], *rest: Any, **named: Any):  # type: ignore[no-untyped-def]
+    def load(of: str, original: Callable[..., Any], model: Any, weights: Any, *rest: Any, **named: Any) -> Any:
         from sglang.srt.runtime_context import get_parallel
 
         parallel = get_parallel()
-        tp, ep, rank = parallel.attn_tp_size, parallel.moe_ep_size, parallel.attn_tp_rank
-        real = Sizes.of(checkpoint_config.fields(checkpoint_config.folder_of_engine()))
-        wanted = real.padded(tp, ep)
-        check_model(Sizes.of({name: getattr(model.config, name, None) for name in OVERRIDES}), real, wanted, tp, ep)
+        tp, rank = parallel.attn_tp_size, parallel.attn_tp_rank
+        real, wanted = _meet(model.config)
         counts = Padded()
-        loaded = original(model, pad(weights, real, wanted, counts), *rest, **named)
+        loaded = original(model, pad(weights, real, wanted, counts, of), *rest, **named)
         mine = range(wanted.heads // tp * rank, wanted.heads // tp * (rank + 1))
         empty = len(mine) - max(0, min(real.heads, mine.stop) - mine.start)
         print(
@@ -49,7 +49,28 @@ def _functions(values: Values) -> dict[str, Callable[..., Any]]:
         )
         return loaded
 
-    return {_TARGET: load, _DRAFT: load}
+    def built(model: Any, config: Any, *_: Any, **__: Any) -> None:
+        """Before the model is built: with other sizes the engine's own words would be of a number that does not divide."""
+        _meet(config)
+
+    return {
+        _TARGET: lambda *given, **named: load("layers.", *given, **named),
+        _DRAFT: lambda *given, **named: load("mtp.", *given, **named),
+        _BUILT: built,
+        _DRAFT_BUILT: built,
+    }
+
+
+def _meet(config: Any) -> tuple[Sizes, Sizes]:
+    """The checkpoint's sizes and those that this rank loads; the model's `config` has them. Raises PaddingError."""
+    from sglang.srt.runtime_context import get_parallel
+
+    parallel = get_parallel()
+    real = Sizes.of(checkpoint_config.fields(checkpoint_config.folder_of_engine()))
+    wanted = real.padded(parallel.attn_tp_size, parallel.moe_ep_size)
+    built = Sizes.of({name: getattr(config, name, None) for name in OVERRIDES})
+    check_model(built, real, wanted, parallel.attn_tp_size, parallel.moe_ep_size)
+    return real, wanted
 
 
 def check_model(built: Sizes, real: Sizes, wanted: Sizes, tp: int, ep: int) -> None:
@@ -60,7 +81,7 @@ def check_model(built: Sizes, real: Sizes, wanted: Sizes, tp: int, ep: int) -> N
         what = f"the model was built with {built.said(real)}, which TP {tp} and EP {ep} do not need"
         raise PaddingError(what, "take these sizes out of --json-model-override-args")
     lacking = wanted.overrides(built)
-    what = f"TP {tp} and EP {ep} need {wanted.said(real)}, and the model was built without"
+    what = f"TP {tp} and EP {ep} need {wanted.said(built)}, and the model was built without"
     raise PaddingError(what, f"start it with --json-model-override-args {lacking}".replace("'", '"'))
 
 
@@ -84,6 +105,8 @@ ADAPTER = Adapter(
     hooks=(
         HookPoint(_TARGET, Kind.AROUND, "(self, weights, is_nextn=False)", Process.SCHEDULER),
         HookPoint(_DRAFT, Kind.AROUND, "(self, weights)", Process.SCHEDULER),
+        HookPoint(_BUILT, Kind.BEFORE, "(self, config, quant_config=None, prefix='')", Process.SCHEDULER),
+        HookPoint(_DRAFT_BUILT, Kind.BEFORE, "(self, config, quant_config=None, prefix='')", Process.SCHEDULER),
     ),
     engines=("0.5.23",),
     remove_when="SGLang loads the model on three ranks by itself.",

@@ -11,7 +11,8 @@ import sys
 from pathlib import Path
 
 from tests.engine.v41.checkpoint import write_tokenizer
-from tests.engine.v41.layout import REAL, Entry, Sizes, config, tensors
+from tests.engine.v41.config import config
+from tests.engine.v41.layout import REAL, Entry, Sizes, tensors
 
 FILES = 46
 """Files of the tensors that are no Engram table; each of the two tables has one of its own."""
