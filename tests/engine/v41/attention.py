@@ -14,7 +14,7 @@ import torch
 from sglang.srt.layers.attention.dsv4.dsv41_sparse import rope_tail, token_req_indices
 from sglang.srt.mem_cache.deepseek_v4_memory_pool import DeepSeekV4TokenToKVPool
 
-LENGTH, REQUESTS = 512, 8
+LENGTH, REQUESTS = 192, 8
 
 
 class Pool(DeepSeekV4TokenToKVPool):

@@ -49,8 +49,9 @@ def dequantised(weight: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
 
 
 def fp8_linear(self: Any, layer: Any, x: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
-    """Fp8LinearMethod.apply."""
-    return F.linear(x.float(), dequantised(layer.weight, layer.weight_scale_inv), bias)
+    """Fp8LinearMethod.apply; summed in fp64, so that the number of terms that are zero does not show."""
+    assert bias is None
+    return F.linear(x.double(), dequantised(layer.weight, layer.weight_scale_inv).double()).float()
 
 
 def clamped_swiglu(gate_up: torch.Tensor, limit: float | None) -> torch.Tensor:
@@ -95,7 +96,7 @@ def hc_split_sinkhorn(
     mixes: torch.Tensor, scale: torch.Tensor, base: torch.Tensor, hc_mult: int = 4, sinkhorn_iters: int = 20,
     eps: float = 1e-6,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:  # fmt: skip
-    """kernels/ops/layernorm/mhc.py, the same name: mixes [..., (2 + n) n] to pre, post [..., n], mixture [..., n, n]."""
+    """kernels/ops/layernorm/mhc.py, the same name: mixes [..., (2 + n) n] to pre, post [..., n], mix [..., n, n]."""
     parts = mixes.split([hc_mult, hc_mult, hc_mult * hc_mult], dim=-1)
     offsets = base.split([hc_mult, hc_mult, hc_mult * hc_mult])
     pre, post, comb = (part * gain + offset for part, gain, offset in zip(parts, scale, offsets, strict=True))

@@ -61,8 +61,9 @@ class Served:
         positions = torch.cat([torch.arange(start, start + n) for start, n in zip(before, lens, strict=True)])
         requests = torch.tensor(list(rows))
         extend = mode is ForwardMode.EXTEND
+        tokens = torch.tensor([token for row in rows.values() for token in row])
         batch = ForwardBatch(
-            forward_mode=mode, batch_size=len(rows), input_ids=torch.tensor(sum(rows.values(), [])),
+            forward_mode=mode, batch_size=len(rows), input_ids=tokens,
             req_pool_indices=requests, seq_lens=torch.tensor(before) + torch.tensor(lens),
             out_cache_loc=requests.repeat_interleave(torch.tensor(lens)) * LENGTH + positions,
             seq_lens_sum=sum(before) + sum(lens), positions=positions, capture_hidden_mode=CaptureHiddenMode.FULL,
@@ -128,16 +129,17 @@ def picture(model: Any) -> tuple[Any, list[int]]:
     return inputs, list(model.pad_input_ids(array("q", tokens), inputs))
 
 
-def all_steps(models: Models) -> dict[str, torch.Tensor]:
-    """Logits by step, from an empty cache."""
+def all_steps(models: Models, *, long: bool = True) -> dict[str, torch.Tensor]:
+    """Logits by step, from an empty cache; without `long` the request that is longer than the window is left out."""
     models.target.model.engram_hasher.history.zero_()
     served = Served(models)
     extend, found = ForwardMode.EXTEND, {}
     found["prefill"] = served.target(extend, {n: words(n, 0, PROMPTS[n]) for n in (1, 2)})
     shown, tokens = picture(models.target)
     found["picture"] = served.target(extend, {3: words(3, 0, PROMPTS[3]), 4: tokens}, shown)
-    found["long prefill"] = served.target(extend, {5: words(5, 0, PROMPTS[5])})
-    going = (1, 4, 5)
+    if long:
+        found["long prefill"] = served.target(extend, {5: words(5, 0, PROMPTS[5])})
+    going = (1, 4, 5) if long else (1, 4)
     found["decode"] = served.target(ForwardMode.DECODE, {n: words(n, PROMPTS[n], 1) for n in going})
     verify = {n: words(n, PROMPTS[n] + 1, VERIFY_TOKENS) for n in going}
     found["verify"] = served.target(ForwardMode.TARGET_VERIFY, verify)

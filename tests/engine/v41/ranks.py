@@ -7,6 +7,7 @@ import os
 import shutil
 import sys
 import tempfile
+import time
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -14,6 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
+
+from tests.engine.v41 import cpu_ops
 
 REQUESTS = 8
 
@@ -24,8 +27,10 @@ class Setup:
 
     Attributes:
         override: what `--json-model-override-args` changes.
-        armed: names of the overlay's adapters, armed as its plugin does it.
+        armed: names of the overlay's adapters; one that this number of ranks does not need stays off.
         settings: environment of the ranks, the overlay's switches among it.
+        spark_classes: the model's classes and head width of a Spark; else those that SGLang takes on a CPU.
+        padded_alone: pads with the overlay's generator for these sizes, on ranks that would need none.
     """
 
     name: str
@@ -34,6 +39,8 @@ class Setup:
     override: dict[str, int] = field(default_factory=dict)
     armed: tuple[str, ...] = ()
     settings: dict[str, str] = field(default_factory=dict)
+    spark_classes: bool = True
+    padded_alone: bool = False
 
 
 @dataclass
@@ -50,7 +57,9 @@ def run(setup: Setup, checkpoint: Path, work: Callable[[Setup, Path, int], Any],
     Raises:
         RuntimeError: a rank ended with an exception; the text has each such rank's last lines.
     """
+    _import_engine()
     folder = Path(tempfile.mkdtemp(prefix="v41-ranks-"))
+    began = time.monotonic()
     try:
         children = [_fork(setup, checkpoint, work, rank, folder, seconds) for rank in range(setup.tp)]
         ended = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
@@ -63,7 +72,18 @@ def run(setup: Setup, checkpoint: Path, work: Callable[[Setup, Path, int], Any],
         ) else None
         return [torch.load(folder / f"{rank}.pt", weights_only=False) for rank in range(setup.tp)]
     finally:
+        print(f"{setup.name}: {time.monotonic() - began:.1f} s", file=sys.stderr, flush=True)
         shutil.rmtree(folder)
+
+
+def _import_engine() -> None:
+    """Once, before the ranks are forked: it takes ten seconds."""
+    import sglang.srt.configs.model_config
+    import sglang.srt.model_loader.loader
+    import sglang.srt.models.deepseek_v4_dspark
+    import sglang.srt.server_args  # noqa: F401
+
+    from tests.engine.v41 import forward  # noqa: F401
 
 
 def _fork(setup: Setup, checkpoint: Path, work: Any, rank: int, folder: Path, seconds: int) -> int:
@@ -81,6 +101,7 @@ def _fork(setup: Setup, checkpoint: Path, work: Any, rank: int, folder: Path, se
             os.dup2(log.fileno(), 1)
             os.dup2(log.fileno(), 2)
         os.environ.update(setup.settings)
+        cpu_ops.install(setup.spark_classes)
         join(setup, checkpoint, rank, folder)
         torch.save(work(setup, checkpoint, rank), folder / f"{rank}.pt")
         status = 0
@@ -109,23 +130,40 @@ def join(setup: Setup, checkpoint: Path, rank: int, folder: Path) -> None:
     )  # fmt: skip
     reset_context()
     publish(arguments, role="test", ranks=SpawnRanks(rank, None))
-    arm(setup)
+    arm(setup, checkpoint)
     init_distributed_environment(setup.tp, rank, f"file://{folder}/store", rank, backend="gloo")
     initialize_model_parallel()
     initialize_dp_attention(arguments)
     initialize_moe_config()
 
 
-def arm(setup: Setup) -> None:
-    """The named adapters, through the overlay's own arming; raises what it raises."""
+def arm(setup: Setup, checkpoint: Path) -> None:
+    """The named adapters as the plugin arms them in a scheduler; raises what it raises."""
     from spark_overlay import arming
     from spark_overlay.adapter import Process
     from spark_overlay.ledger import LEDGER
 
     wanted = [adapter for adapter in LEDGER if adapter.name in setup.armed]
     assert len(wanted) == len(setup.armed), setup.armed
-    for stated in arming.arm(wanted, arming.values_of(wanted, os.environ), [Process.SCHEDULER]):
+    environment = os.environ | {"MODEL_PATH": str(checkpoint), "TP_SIZE": str(setup.tp), "EP_SIZE": str(setup.ep)}
+    values = arming.values_of(wanted, environment)
+    for stated in arming.arm(wanted, values, [Process.SCHEDULER], environment):
         print(stated.line, flush=True)
+    if setup.padded_alone:
+        _pad_alone(setup)
+
+
+def _pad_alone(setup: Setup) -> None:
+    """Both `load_weights` take the tensors of `setup.override`'s sizes, whatever the number of ranks needs."""
+    from sglang.srt.models.deepseek_v4 import DeepseekV4ForCausalLM
+    from sglang.srt.models.deepseek_v4_dspark import DeepseekV4ForCausalLMDSpark
+    from spark_overlay.tp_padding import Padded, Sizes, pad
+
+    for model in (DeepseekV4ForCausalLM, DeepseekV4ForCausalLMDSpark):
+        original = model.load_weights
+        model.load_weights = lambda self, weights, original=original: original(
+            self, pad(weights, Sizes(), Sizes.of(setup.override), Padded())
+        )
 
 
 def load(checkpoint: Path, rank: int, *, draft: bool = True) -> Models:
