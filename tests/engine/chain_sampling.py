@@ -1,8 +1,8 @@
 """SGLang's chain acceptance on many rows at once, in torch, and a comparison with its own kernel.
 
 The kernel (`kernels/ops/speculative/reject_sampling.py`) exists in Triton only and decides a row a program: a million
-rows want another form. `TRITON_INTERPRET=1 python -m tests.engine.chain_sampling` runs both on the same coins and prints
-one JSON object; a process of its own, Triton reads the variable at import.
+rows want another form. `TRITON_INTERPRET=1 python -m tests.engine.chain_sampling` runs both on the same coins and
+prints one JSON object; a process of its own, Triton reads the variable at import.
 """
 
 from __future__ import annotations
@@ -50,7 +50,9 @@ def chain(
     edges = residual.cumsum(-1)
     above = edges > (uniform_samples_for_final_sampling * residual.sum(-1))[:, None]
     final = torch.where(above.any(-1), above.int().argmax(-1), residual.shape[-1] - 1)
-    said = torch.cat([candidates[:, 1:], torch.zeros_like(candidates[:, :1])], dim=1).scatter(1, accepted[:, None], final[:, None])
+    said = torch.cat([candidates[:, 1:], torch.zeros_like(candidates[:, :1])], dim=1).scatter(
+        1, accepted[:, None], final[:, None]
+    )
     predicts[retrive_index.reshape(-1)] = said.reshape(-1).to(predicts.dtype)
     accept_index.copy_(retrive_index)
     accept_token_num.copy_(accepted)
@@ -82,7 +84,11 @@ def compare(rows: int, vocabulary: int, drafts: int, block_verification: bool) -
         counted = torch.arange(slots) <= count[:, None]
         said.append((count, torch.where(counted, predicts.view(rows, slots), -1), torch.where(counted, index, -1)))
     differ = sum((ours != theirs).view(rows, -1).any(-1) for theirs, ours in zip(*said, strict=True))
-    return {"rows": rows, "differ": int((differ > 0).sum()), "accepted": torch.bincount(said[0][0], minlength=slots).tolist()}
+    return {
+        "rows": rows,
+        "differ": int((differ > 0).sum()),
+        "accepted": torch.bincount(said[0][0], minlength=slots).tolist(),
+    }
 
 
 if __name__ == "__main__":

@@ -29,7 +29,7 @@ from tests.engine.chain_sampling import chain
 
 VOCABULARY, DRAFTS = 4, 3
 WIDTH = DRAFTS + 1
-BLOCKS, AT_ONCE, THRESHOLD = 1_000_000, 100_000, 0.3
+AT_ONCE, THRESHOLD = 100_000, 0.3
 
 
 @dataclass(frozen=True)
@@ -48,6 +48,7 @@ class Way:
     sees: str = "before"
     last: str = "kept"
     wrong: int = 0
+    blocks: int = 1_000_000
 
 
 WAYS = {
@@ -55,9 +56,9 @@ WAYS = {
     "block verification": Way("block"),
     "blockwise rejection": Way("rejection"),
     "by the draft's own confidence, its token kept": Way("block", "own"),
-    "drawn afresh, by the draft's own confidence": Way("block", "own", "afresh"),
-    "cap by the draft behind": Way("block", "next"),
-    "the last counted row is another's": Way("block", wrong=-1),
+    "drawn afresh, by the draft's own confidence": Way("block", "own", "afresh", blocks=AT_ONCE),
+    "cap by the draft behind": Way("block", "next", blocks=AT_ONCE),
+    "the last counted row is another's": Way("block", wrong=-1, blocks=AT_ONCE),
 }
 
 
@@ -114,7 +115,11 @@ def said(way: Way, tables: Tables, dice: torch.Generator, blocks: int) -> tuple[
         rows.append(torch.where(beyond, tables.other[row][where], tables.target[row][where]))
     ones = torch.ones(blocks)
     sampling = SimpleNamespace(
-        is_all_greedy=False, is_any_greedy=False, need_top_k_sampling=False, need_top_p_sampling=False, temperatures=ones
+        is_all_greedy=False,
+        is_any_greedy=False,
+        need_top_k_sampling=False,
+        need_top_p_sampling=False,
+        temperatures=ones,
     )
     length, bonus, trimmed = accept_draft_tokens(
         candidates=torch.cat([torch.zeros(blocks, 1, dtype=torch.long), tokens], dim=1),
@@ -155,15 +160,15 @@ def test(way: Way) -> dict[str, Any]:
     tables, dice = Tables(), torch.Generator().manual_seed(7)
     torch.manual_seed(11)  # the engine draws its coins from the default generator
     counts, lens = torch.zeros(VOCABULARY**WIDTH), torch.zeros(WIDTH + 1, dtype=torch.long)
-    for _ in range(BLOCKS // AT_ONCE):
+    for _ in range(way.blocks // AT_ONCE):
         full, capped = said(way, tables, dice, AT_ONCE)
         counts += torch.bincount(place(full, WIDTH), minlength=len(counts))
         lens += torch.bincount(capped, minlength=WIDTH + 1)
-    wanted = expected(tables) * BLOCKS
+    wanted = expected(tables) * way.blocks
     assert float(wanted.min()) > 5, "cells too thin for the test"
     statistic, freedom = float(((counts - wanted) ** 2 / wanted).sum()), len(counts) - 1
     z = (statistic - freedom) / math.sqrt(2 * freedom)
-    return {"blocks": BLOCKS, "statistic": round(statistic, 1), "freedom": freedom, "z": round(z, 2),
+    return {"blocks": way.blocks, "statistic": round(statistic, 1), "freedom": freedom, "z": round(z, 2),
             "tokens counted": lens.tolist()}  # fmt: skip
 
 
