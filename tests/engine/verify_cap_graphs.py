@@ -17,7 +17,10 @@ from typing import Any
 
 import torch
 from sglang.kernels.ops.speculative.dspark.blockwise_rejection import make_rejection_noise
+from sglang.srt.layers.moe.fused_moe_triton.layer import FusedMoE
 from sglang.srt.layers.moe.topk import StandardTopKOutput, StandardTopKOutputPacked
+from sglang.srt.model_executor.forward_batch_info import ForwardMode
+from sglang.srt.models.deepseek_v4 import DeepseekV4ForCausalLM
 from sglang.srt.runtime_context import SpawnRanks, publish, reset_context
 from sglang.srt.server_args import ServerArgs
 from sglang.srt.speculative.dspark_components import dspark_planner, dspark_sampling_accept_graph, dspark_verify
@@ -161,6 +164,40 @@ def experts_are_shared_in_both_forms_of_a_choice() -> str:
     return "" if kept else "a choice for other rows was changed"
 
 
+def asked(topk: list[Any], mode: ForwardMode) -> tuple[list[Any], str]:
+    """What the experts of a target's forward get of each choice, and what is printed; the model itself is left out."""
+    got: list[Any] = []
+    layer = SimpleNamespace(_use_ascend_fuseep=False)
+    layer.forward_impl = lambda hidden_states, topk_output, **_: got.append(topk_output)
+
+    def instead_of_layers(*_: Any) -> Any:
+        for each in topk:
+            FusedMoE.forward(layer, None, each)
+        raise InterruptedError
+
+    model = SimpleNamespace(prepare_language_model_inputs=instead_of_layers)
+    with contextlib.redirect_stdout(io.StringIO()) as said, contextlib.suppress(InterruptedError):
+        DeepseekV4ForCausalLM.forward(model, torch.zeros(WIDTH), None, SimpleNamespace(forward_mode=mode))
+    return got, said.getvalue()
+
+
+def a_targets_verification_alone_shares_experts() -> str:
+    layout(planner(), torch.zeros(1, DRAFTS))
+    ids = torch.arange(2 * WIDTH, dtype=torch.int32).view(WIDTH, 2)
+    choice = StandardTopKOutput(ids.float(), ids, None)
+    for mode in (ForwardMode.EXTEND, ForwardMode.DECODE):
+        if asked([choice], mode)[0][0] is not choice:
+            return f"{mode} shares"
+    layer = SimpleNamespace(_use_ascend_fuseep=False, forward_impl=lambda hidden_states, topk_output, **_: topk_output)
+    if FusedMoE.forward(layer, None, choice) is not choice:
+        return "the draft shares"
+    got, said = asked([choice, "in the kernel", "in the kernel"], ForwardMode.TARGET_VERIFY)
+    if got[0].topk_ids.tolist() != [[0, 1]] * WIDTH or got[1:] != ["in the kernel"] * 2:
+        return f"{got}"
+    once = said.count("WARNING verify_cap: no experts are saved") == 1 and "write DSV41_VERIFY_CAP=off" in said
+    return "" if once else said
+
+
 def no_value_is_needed_on_the_host() -> str:
     """`meta` tensors have none: a .item(), .tolist() or an index by a mask raises."""
     of = planner("meta")
@@ -206,6 +243,7 @@ def cases() -> Iterator[Callable[[], str]]:
     yield the_greedy_graph_cuts_as_the_eager_way
     yield the_sampled_graph_cuts_as_the_eager_way
     yield experts_are_shared_in_both_forms_of_a_choice
+    yield a_targets_verification_alone_shares_experts
     yield no_value_is_needed_on_the_host
     yield more_requests_than_the_buffers_hold_are_verified_whole
     yield a_draft_without_a_head_is_said

@@ -56,9 +56,9 @@ WAYS = {
     "block verification": Way("block"),
     "blockwise rejection": Way("rejection"),
     "by the draft's own confidence, its token kept": Way("block", "own"),
-    "drawn afresh, by the draft's own confidence": Way("block", "own", "afresh", blocks=AT_ONCE),
-    "cap by the draft behind": Way("block", "next", blocks=AT_ONCE),
-    "the last counted row is another's": Way("block", wrong=-1, blocks=AT_ONCE),
+    "drawn afresh, by the draft's own confidence": Way("block", "own", "afresh", blocks=3 * AT_ONCE),
+    "cap by the draft behind": Way("block", "next", blocks=3 * AT_ONCE),
+    "the last counted row is another's": Way("block", wrong=-1, blocks=3 * AT_ONCE),
 }
 
 

@@ -103,6 +103,7 @@ def _functions(values: Values) -> dict[str, Callable[..., Any]]:
     threshold = float(values[CAP.name].removeprefix("conf:"))
     staged: list[Staged] = []  # of this process's one worker
     forwards: list[Any] = []  # the target's forward that is running: its rows, None where nothing is capped
+    warned: list[str] = []
 
     def lens_of(count: int) -> Any:
         return staged[0].lens[:count] if staged and count <= MOST else None
@@ -159,7 +160,12 @@ def _functions(values: Values) -> dict[str, Callable[..., Any]]:
     def experts(original: Callable[..., Any], layer: Any, hidden_states: Any, topk_output: Any,
                 *rest: Any, **named: Any) -> Any:  # fmt: skip
         if forwards and forwards[-1] is not None:
-            topk_output = shared(topk_output, forwards[-1])
+            given, topk_output = topk_output, shared(topk_output, forwards[-1])
+            if given is topk_output and not warned:
+                warned.append(
+                    "no experts are saved: the choice of experts is no tensor of a step's rows in this engine"
+                )
+                print(f"[spark] WARNING verify_cap: {warned[0]}; write {CAP.name}=off", flush=True)
         return original(layer, hidden_states, topk_output, *rest, **named)
 
     return {
