@@ -18,7 +18,7 @@ BY_OURSELVES = frozenset({
 """Read by the entry point, by the row store or by what they start."""
 HANDED_ON = frozenset({
     "DSV41_AUTOTUNE_KEEP", "DSV41_DRAFT_HEAD_FP8", "DSV41_DRAFT_HEAD_FP8_IMPL", "DSV41_DRAFT_TAU", "DSV41_FOLDED_FENCE",
-    "DSV41_MXFP8_BACKEND", "DSV41_RESIDENT_SCALES", "DSV41_VERIFY_CAP", "DSV41_WO_A_W8", "DSV41_WO_A_W8_DRAFT",
+    "DSV41_MXFP8_BACKEND", "DSV41_RESIDENT_SCALES", "DSV41_WO_A_W8", "DSV41_WO_A_W8_DRAFT",
     "DSV41_WO_A_W8_DROP", "DSV41_WO_A_W8_MID",
 })  # fmt: skip
 """Settings of sparktui's that no adapter of this overlay reads yet."""

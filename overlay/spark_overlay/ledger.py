@@ -11,6 +11,7 @@ from spark_overlay.adapters import (
     server_info_key,
     thinking_requests,
     tp_padding,
+    verify_cap,
 )
 
 LEDGER: tuple[Adapter, ...] = (
@@ -22,4 +23,5 @@ LEDGER: tuple[Adapter, ...] = (
     server_info_key.ADAPTER,
     engram_rows.ADAPTER,
     tp_padding.ADAPTER,
+    verify_cap.ADAPTER,
 )

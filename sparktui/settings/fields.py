@@ -168,6 +168,12 @@ def _size(value: str) -> str:
     return value
 
 
+def _verify_cap(value: str) -> str:
+    if not re.fullmatch(r"off|0|conf:0\.(?!0+$)[0-9]{1,3}", value.strip().lower()):
+        raise ValueError("write off, or conf:T with T from 0.001 to 0.999, such as conf:0.1")
+    return value
+
+
 Switch = Annotated[bool, BeforeValidator(_switch)]
 Whole = Annotated[int, BeforeValidator(_whole)]
 Number = Annotated[float, BeforeValidator(_number)]
@@ -179,6 +185,7 @@ Addresses = Annotated[tuple[str, ...], BeforeValidator(_words), AfterValidator(_
 Secret = Annotated[SecretStr | None, BeforeValidator(_secret)]
 ApiKey = Annotated[SecretStr | None, BeforeValidator(_api_key)]
 Size = Annotated[str, AfterValidator(_size)]
+VerifyCap = Annotated[str, AfterValidator(_verify_cap)]
 
 
 def masked(secret: str) -> str:

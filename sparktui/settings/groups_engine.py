@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sparktui.settings.fields import ApiKey, Arguments, Group, Number, Switch, Whole, setting
+from sparktui.settings.fields import ApiKey, Arguments, Group, Number, Switch, VerifyCap, Whole, setting
 
 API = "API"
 MEMORY = "Memory and batch"
@@ -262,9 +262,10 @@ class AdapterSettings(Group):
     dsv41_draft_head_fp8_impl: str = setting(
         ADAPTERS, "How that head is computed.", "", four="tp4", choices=("", "tp4"), in_examples=False
     )
-    dsv41_verify_cap: str = setting(
+    dsv41_verify_cap: VerifyCap = setting(
         ADAPTERS,
-        "Only drafts that the confidence head expects to survive are verified: conf: and the threshold.",
+        "conf:T: drafts that survive with less than T, by the draft's own confidence, read no experts and are not "
+        "accepted; off verifies all.",
         "conf:0.1",
         in_examples=False,
     )

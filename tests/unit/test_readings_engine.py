@@ -46,7 +46,7 @@ def test_a_prefill_line() -> None:
     "line",
     [
         "[2025-06-01 10:00:03 TP0] Decode batch. #running-req: 1, #token: 4137, token usage: 0.01, accept len: 2.31, "
-        "gen throughput (token/s): 48.12",
+        "cap len: 4.10, gen throughput (token/s): 48.12",
         "Decode batch [12], gen throughput (token/s): 48.12, #token: 4137, token usage: 0.01, #running-req: 1",
         "[2026-11-29 17:30:02] Decode batch, #running-req: 1, #token: 4137, token usage: 0.01, cpu graph: False, "
         "gen throughput (token/s): 48.12, #queue-req: 0",

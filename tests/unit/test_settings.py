@@ -105,6 +105,9 @@ def test_the_ring_is_four_sparks_with_its_own_values() -> None:
         ("HF_REVISION=main", "no commit", "HF_REVISION=1bae0e1"),
         ("BASE_DIGEST=sha256:beef", "no digest", None),
         ("SGLANG_DSV41_REASONING_EFFORT=medium", "low, high or max", None),
+        ("DSV41_VERIFY_CAP=banana", "off, or conf:T with T from 0.001 to 0.999", None),
+        ("DSV41_VERIFY_CAP=conf:0.0", "off, or conf:T with T from 0.001 to 0.999", None),
+        ("DSV41_VERIFY_CAP=conf:1", "off, or conf:T with T from 0.001 to 0.999", None),
     ],
 )
 def test_impossible_values_are_refused_with_line_and_reason(text: str, says: str, write: str | None) -> None:

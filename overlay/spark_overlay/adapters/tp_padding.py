@@ -50,7 +50,7 @@ def _functions(values: Values) -> dict[str, Callable[..., Any]]:
         return loaded
 
     def built(model: Any, config: Any, *_: Any, **__: Any) -> None:
-        """Before the model is built: with other sizes the engine's own words would be of a number that does not divide."""
+        """Before the model is built: with other sizes the engine would only say that a number does not divide."""
         _meet(config)
 
     return {

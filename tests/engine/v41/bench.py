@@ -31,21 +31,22 @@ def environment() -> dict[str, str]:
     }
 
 
-def _answer(words: list[str], seconds: int, **more: str) -> dict[str, Any]:
+def answer(words: list[str], seconds: int, **more: str) -> dict[str, Any]:
+    """The last line that `python -m WORDS` prints, of the engine's Python."""
     done = subprocess.run(
         [str(engine_env.engine_python()), "-W", "ignore", "-m", *words],
         cwd=ROOT, env=environment() | more, capture_output=True, text=True, timeout=seconds,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
-    answer: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return answer
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return found
 
 
 def run(scratch: Path) -> dict[str, Any]:
     """What `__main__.report` finds. Needs some 1.5 GB of memory a rank, and two minutes on two cores."""
-    return _answer(["tests.engine.v41", str(scratch)], 560)
+    return answer(["tests.engine.v41", str(scratch)], 560)
 
 
 def run_router() -> dict[str, Any]:
     """What `router.main` finds."""
-    return _answer(["tests.engine.v41.router"], 200, TRITON_INTERPRET="1")
+    return answer(["tests.engine.v41.router"], 200, TRITON_INTERPRET="1")
