@@ -139,16 +139,16 @@ def _look(world: World, machine: Machine, container: Container) -> Play:
 
 
 def _view(world: World, machine: Machine, container: Container) -> dict[str, Any]:
-    view: dict[str, Any] = {"configsha256_of": None, "indexsha256_of": None, "files": {}, "error": ""}
+    view: dict[str, Any] = {"config_sha256": None, "index_sha256": None, "files": {}, "error": ""}
     if not machine.is_head and world.head.running("nfs") is None:
         view["error"] = "Connection refused"
     else:
         folder = world.home.model_dir
-        view |= {"configsha256_of": sha256_of(folder / "config.json"), "indexsha256_of": sha256_of(folder / INDEX_NAME)}
+        view |= {"config_sha256": sha256_of(folder / "config.json"), "index_sha256": sha256_of(folder / INDEX_NAME)}
         view["files"] = {name: size for name, size in world.checkpoint()[0].items() if "/" not in name}
     if "--engram" not in container.command:
         return view
-    if view["configsha256_of"] is None:
+    if view["config_sha256"] is None:
         return {**view, "engram": {"files": [], "error": "config.json cannot be read"}}
     rank, ranks = int(_option(container, "--rank", "0")), int(_option(container, "--tp", "3"))
     files, needed = [], 0

@@ -20,7 +20,17 @@ from sparktui.remote.link import NodeLink
 from sparktui.settings import Settings
 from sparktui.steps.amounts import bytes_text
 from sparktui.steps.doctor_checks.memory import HEADROOM_WARN_BYTES
-from sparktui.steps.load_result import CHECK, LoadKey, ask_key, checked_ranks, keep, read_kept, valid, verdict
+from sparktui.steps.load_result import (
+    CHECK,
+    KEPT_FAULTS,
+    LoadKey,
+    ask_key,
+    checked_ranks,
+    keep,
+    read_kept,
+    valid,
+    verdict,
+)
 from sparktui.steps.merge import merged
 from sparktui.steps.shown import shown, typed
 from sparktui.steps.step import Command, Context
@@ -49,7 +59,8 @@ async def check_loads(context: Context) -> AsyncIterator[Event]:
     """Rows of the check, on every node that checks at the same time. A row that fails stops the start."""
     settings = context.settings
     links = [link for link in context.links if checked_ranks(settings, link.node)]
-    async for event in merged([_check_on(settings, link) for link in links]):
+    writing = asyncio.Lock()  # one file for all nodes
+    async for event in merged([_check_on(settings, link, writing) for link in links]):
         yield event
 
 
@@ -68,7 +79,7 @@ async def _kept(settings: Settings, link: NodeLink, key: LoadKey | None) -> Find
     return verdict(settings, STEP, link.node, found.said, found.at) if found is not None and found.said.ok else None
 
 
-async def _check_on(settings: Settings, link: NodeLink) -> AsyncIterator[Event]:
+async def _check_on(settings: Settings, link: NodeLink, writing: asyncio.Lock) -> AsyncIterator[Event]:
     node, spec = link.node.name, check_spec(settings, link.node)
     key = await ask_key(settings, link)
     if (kept := await _kept(settings, link, key)) is not None:
@@ -99,7 +110,8 @@ async def _check_on(settings: Settings, link: NodeLink) -> AsyncIterator[Event]:
         yield verdict(settings, STEP, link.node, checked)
         if key is not None:
             try:
-                await asyncio.to_thread(keep, settings.state_dir, node, key, said.events)
+                async with writing:
+                    await asyncio.to_thread(keep, settings.state_dir, node, key, said.events)
             except OSError as error:
                 yield Note(STEP, node, f"the result of the load check could not be kept: {error}", State.WARN)
     elif ended is not None and ended.exit_code == USAGE_STATUS:
@@ -158,7 +170,7 @@ async def _follow(settings: Settings, link: NodeLink, spec: ContainerSpec, said:
     node, ranks = link.node.name, checked_ranks(settings, link.node)
     until = asyncio.get_running_loop().time() + _seconds(settings, link)
     engine = await link.docker()
-    done = 0
+    done = faults = 0
     async with aclosing(engine.lines(spec.name, since_seconds=None, tail=None, follow=True)) as lines:  # type: ignore[type-var]
         while True:
             try:
@@ -174,6 +186,9 @@ async def _follow(settings: Settings, link: NodeLink, spec: ContainerSpec, said:
                     yield LogLine(STEP, node, line)
                 continue
             said.events.append(event)
+            faults += event["event"] == "fault"
+            if event["event"] == "fault" and faults <= KEPT_FAULTS:
+                yield Note(STEP, node, load_check([event]).faults[0].sentence, State.FAIL)
             done += event["event"] == "rank"
             if event["event"] in ("checking", "rank"):
                 yield Progress(STEP, node, "check that it loads", float(done), float(len(ranks)), unit=Unit.ITEMS)

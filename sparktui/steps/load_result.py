@@ -144,7 +144,9 @@ def verdict(settings: Settings, step: str, node: Node, said: LoadCheck, when: st
     at = f" (checked {when})" if when else ""
     fault = next(iter(said.faults), None)
     if fault is not None:
-        more = f" (and {len(said.faults) - 1} more)" if len(said.faults) > 1 else ""
+        # Of a kept one the first faults are known, not how many there were.
+        count = "more" if when else f"{len(said.faults) - 1} more"
+        more = f" (and {count})" if len(said.faults) > 1 else ""
         fix = next_step(settings, node, fault.kind)
         what, data = f"{fault.sentence}{more}{at}", {"tensor": fault.tensor, "rank": fault.rank, "kind": fault.kind}
         return Finding(step, CHECK, node.name, State.FAIL, what, fix=fix, data=data)

@@ -120,7 +120,9 @@ class Cluster:
             container.status = "exited"
 
         link.engine.on_start = {
-            **{"dsv41-view-*": looked, "dsv41-head": started, "dsv41-worker": started},
+            "dsv41-view-*": looked,
+            "dsv41-head": started,
+            "dsv41-worker": started,
             "dsv41-check": checked,
         }
 
