@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from sparktui.cluster.container import ContainerSpec
-from sparktui.engine.launch import CHECK_ROLE, check_spec
-from sparktui.errors import SparktuiError, StepFailed
+from sparktui.engine.launch import check_spec
+from sparktui.errors import SparktuiError
 from sparktui.events import CommandShown, Event, Finding, LogLine, Note, Progress, State, Unit
 from sparktui.readings.load_check import load_check, parse_load_line
 from sparktui.readings.meminfo import parse_meminfo
@@ -89,7 +89,8 @@ async def _check_on(settings: Settings, link: NodeLink, writing: asyncio.Lock) -
         fix = "sparktui stop, then sparktui serve checks it first"
         yield Finding(STEP, CHECK, node, State.WARN, f"the load was not checked: {short}", fix=fix)
         return
-    await _clear(link, spec)
+    # The check of a run that was killed goes on without a reader; it is begun anew.
+    await our_containers.remove(link, spec.name, stop_seconds=0)
     yield CommandShown(STEP, node, typed(link.node, spec.run_argv()))
     said = _Said()
     # Shielded: a start that was cut off half way would leave a container that nobody knows of.
@@ -149,16 +150,6 @@ async def _short(link: NodeLink) -> str:
         kept = f"{bytes_text(HEADROOM_WARN_BYTES)} have to stay"
         return f"{bytes_text(left)} are available, the check takes {bytes_text(NEEDS_BYTES)} and {kept}"
     return ""
-
-
-async def _clear(link: NodeLink, spec: ContainerSpec) -> None:
-    """The check of a run that was killed goes on without a reader; it is begun anew."""
-    old = await our_containers.look(link, spec.name)
-    if old is None:
-        return
-    if old.role != CHECK_ROLE or (old.running and old.profile != spec.labels["sparktui.profile"]):
-        raise StepFailed(f"{spec.name} of profile {old.profile} runs here", fix="wait for it", node=link.node.name)
-    await our_containers.remove(link, spec.name, stop_seconds=0)
 
 
 async def _follow(settings: Settings, link: NodeLink, spec: ContainerSpec, said: _Said) -> AsyncIterator[Event]:
