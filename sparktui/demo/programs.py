@@ -112,8 +112,7 @@ def _check(world: World, container: Container) -> Play:
         told.say(at + 0.1 / container.speed, _event("checking", rank=rank, tp=tp, ep=ep))
         at += _CHECK_SECONDS / container.speed
         weights = int(world.sheet(rank)["weights"] * GIB)
-        sizes = {"tensors": _TENSORS, "padded": 0, "parameter_bytes": weights, "pad_bytes": 0}
-        told.say(at, _event("rank", rank=rank, ok=True, **sizes, seconds=31.0, peak_bytes=1_288_490_188))
+        told.say(at, _event("rank", rank=rank, ok=True, tensors=_TENSORS, parameter_bytes=weights, seconds=31.0))
     told.ends_at = at + 0.1 / container.speed
     told.say(told.ends_at, _event("checked", ok=True, fingerprint="5" * 64, sglang=ENGINE_VERSION, overlay="0" * 16))
     return told

@@ -140,8 +140,8 @@ def valid(kept: KeptCheck | None, key: LoadKey | None) -> KeptCheck | None:
 
 
 def verdict(settings: Settings, step: str, node: Node, said: LoadCheck, when: str = "") -> Finding:
-    """The row of a check with a verdict; `when` is added for a kept one."""
-    at = f" (checked {when})" if when else ""
+    """The row of a check with a verdict; `when` (UTC, ISO 8601) is of a kept one."""
+    at = f" (checked {when[:16].replace('T', ' ')} UTC)" if when else ""
     fault = next(iter(said.faults), None)
     if fault is not None:
         # Of a kept one the first faults are known, not how many there were.
