@@ -142,11 +142,12 @@ class Command:
 
     async def _plan(self, settings: Settings) -> int:
         from sparktui.memory_sheet import read_totals, sheet_events
+        from sparktui.steps.load_result import kept_rows
 
         async with self._links(settings) as links:
-            totals = await read_totals(links)
+            totals, loads = await asyncio.gather(read_totals(links), kept_rows(settings, links, "plan"))
         status = 0
-        for event in sheet_events(settings, totals):
+        for event in sheet_events(settings, totals, loads):
             self._emit(event)
             if isinstance(event, RunFinished):
                 status = event.exit_status

@@ -35,18 +35,21 @@ async def read_totals(links: Sequence[NodeLink]) -> dict[int, int | None]:
     }
 
 
-def sheet_events(settings: Settings, totals: dict[int, int | None]) -> list[Event]:
-    """The sheet's rows, then the closing line: exit status 1 when something cannot fit."""
+def sheet_events(settings: Settings, totals: dict[int, int | None], loads: Sequence[Finding]) -> list[Event]:
+    """The sheet's rows, then the closing line: exit status 1 when something cannot fit or cannot load.
+
+    `loads` are the rows of the load check, as far as it is known.
+    """
     from sparktui.engine.fitting import memory_sheet, runs_on_cpu
 
     if runs_on_cpu(settings):
         text = "the engine runs on the CPU (--device cpu): the sheet is for Sparks and says nothing about it"
         return [Note(STEP, "head", text), RunFinished(0, text)]
     names = {node.rank: node.name for node in settings.nodes}
-    return rows(memory_sheet(settings, totals), names)
+    return rows(memory_sheet(settings, totals), names, loads)
 
 
-def rows(plan: MemoryPlan, names: dict[int, str]) -> list[Event]:
+def rows(plan: MemoryPlan, names: dict[int, str], loads: Sequence[Finding] = ()) -> list[Event]:
     """The same for a plan in hand; `names` by rank."""
     events: list[Event] = []
     for rank in plan.ranks:
@@ -60,11 +63,17 @@ def rows(plan: MemoryPlan, names: dict[int, str]) -> list[Event]:
             )
             for item in rank.items
         ]
+    events += loads
     events += [Note(STEP, "head", text, State.WARN) for text in plan.warnings]
     events += [Note(STEP, "head", text, State.FAIL) for text in plan.refusals]
     if plan.refusals:
         return [*events, RunFinished(1, plan.refusals[0], "change the setting it names, then: sparktui plan", "head")]
-    return [*events, RunFinished(0, f"{plan.fit}: about {plan.pool_tokens:,} tokens of KV pool")]
+    unfit = next((each for each in loads if each.state is State.FAIL), None)
+    if unfit is not None:
+        return [*events, RunFinished(1, f"cannot load: {unfit.what}", unfit.fix, unfit.node)]
+    fits = f"{plan.fit}: about {plan.pool_tokens:,} tokens of KV pool"
+    known = bool(loads) and all(each.state is State.OK for each in loads)
+    return [*events, RunFinished(0, fits if known else f"memory {fits}; the load was not checked yet")]
 
 
 def _slug(name: str) -> str:

@@ -57,6 +57,8 @@ class ContainerSpec:
     ipc: str | None = None
     privileged: bool = False
     shm_bytes: int | None = None
+    memory_bytes: int | None = None
+    """The most that it may take; it is ended, and nothing else on the node, when it wants more."""
     memlock_unlimited: bool = False
     stack_bytes: int | None = None
     restart: str = "no"
@@ -82,6 +84,7 @@ class ContainerSpec:
         argv += ["--ipc", self.ipc] if self.ipc else []
         argv += ["--gpus", "all"] if self.gpus_all else []
         argv += ["--shm-size", str(self.shm_bytes)] if self.shm_bytes is not None else []
+        argv += ["--memory", str(self.memory_bytes)] if self.memory_bytes is not None else []
         argv += ["--ulimit", "memlock=-1:-1"] if self.memlock_unlimited else []
         argv += ["--ulimit", f"stack={self.stack_bytes}:{self.stack_bytes}"] if self.stack_bytes is not None else []
         argv += ["--stop-timeout", str(self.stop_timeout_seconds)] if self.stop_timeout_seconds is not None else []
@@ -134,6 +137,8 @@ class ContainerSpec:
             host["IpcMode"] = self.ipc
         if self.shm_bytes is not None:
             host["ShmSize"] = self.shm_bytes
+        if self.memory_bytes is not None:
+            host["Memory"] = self.memory_bytes
         if self.gpus_all:
             host["DeviceRequests"] = [{"Driver": "", "Count": -1, "Capabilities": [["gpu"]]}]
         body: dict[str, Any] = {

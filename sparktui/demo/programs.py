@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Any
 from sparktui.cluster.disk import ENGRAM_BOUNDS, ENGRAM_ROWS, engram_file_bytes
 from sparktui.demo.boot import engine_play
 from sparktui.demo.faults import DISK_FULL
-from sparktui.demo.machine import Container, Machine
+from sparktui.demo.images import ENGINE_VERSION
+from sparktui.demo.machine import GIB, Container, Machine
 from sparktui.demo.play import Play
+from sparktui.engine.launch import CHECK_ROLE
 from sparktui.engine.sharing import NFS_PORT
 from sparktui.readings.checkpoint import INDEX_NAME
 
@@ -23,6 +25,8 @@ _EXPORTER_SECONDS = 0.9
 _PACK_SECONDS = 11.0
 _PACK_RESERVE_BYTES = 2 * 1024**3
 _PROGRESS_SECONDS = 0.5
+_CHECK_SECONDS = 1.2
+_TENSORS = 95_876
 
 
 def play(world: World, machine: Machine, container: Container) -> Play:
@@ -35,6 +39,8 @@ def play(world: World, machine: Machine, container: Container) -> Play:
         return _look(world, machine, container)
     if container.role == "nfs":
         return _exporter(container)
+    if container.role == CHECK_ROLE:
+        return _check(world, container)
     return Play()
 
 
@@ -97,6 +103,21 @@ def _event(event: str, **fields: Any) -> str:
     return json.dumps({"event": event, **fields})
 
 
+def _check(world: World, container: Container) -> Play:
+    """Every rank loads: the sizes are those that the memory sheet has for it."""
+    told, at = Play(), container.started_at or 0.0
+    tp, ep = int(_option(container, "--tp-size", "3")), int(_option(container, "--ep-size", "1"))
+    only = _option(container, "--rank")
+    for rank in (int(only),) if only else range(tp):
+        told.say(at + 0.1 / container.speed, _event("checking", rank=rank, tp=tp, ep=ep))
+        at += _CHECK_SECONDS / container.speed
+        weights = int(world.sheet(rank)["weights"] * GIB)
+        told.say(at, _event("rank", rank=rank, ok=True, tensors=_TENSORS, parameter_bytes=weights, seconds=31.0))
+    told.ends_at = at + 0.1 / container.speed
+    told.say(told.ends_at, _event("checked", ok=True, fingerprint="5" * 64, sglang=ENGINE_VERSION, overlay="0" * 16))
+    return told
+
+
 def _exporter(container: Container) -> Play:
     environment = container.environment
     told = Play()
@@ -122,7 +143,7 @@ def _view(world: World, machine: Machine, container: Container) -> dict[str, Any
         view["error"] = "Connection refused"
     else:
         folder = world.home.model_dir
-        view |= {"config_sha256": _sha256(folder / "config.json"), "index_sha256": _sha256(folder / INDEX_NAME)}
+        view |= {"config_sha256": sha256_of(folder / "config.json"), "index_sha256": sha256_of(folder / INDEX_NAME)}
         view["files"] = {name: size for name, size in world.checkpoint()[0].items() if "/" not in name}
     if "--engram" not in container.command:
         return view
@@ -149,7 +170,7 @@ def _view(world: World, machine: Machine, container: Container) -> dict[str, Any
     return {**view, "engram": {"files": files, "error": "", "needed_bytes": 0, "free_bytes": None, **space}}
 
 
-def _sha256(path: Any) -> str | None:
+def sha256_of(path: Any) -> str | None:
     try:
         return hashlib.sha256(path.read_bytes()).hexdigest()
     except OSError:

@@ -14,7 +14,8 @@ from sparktui.demo.faults import DOCKER_HANGS
 from sparktui.demo.machine import DISK_BYTES, Machine
 from sparktui.demo.memory import apps_text, gpu_row, meminfo_text, memory_of
 from sparktui.demo.network import addresses_text, discovery_text, fabric_text, said_text
-from sparktui.readings.checkpoint import parse_index
+from sparktui.demo.programs import sha256_of
+from sparktui.readings.checkpoint import INDEX_NAME, parse_index
 from sparktui.readings.checkpoint_listing import PARTIAL_SUFFIX
 from sparktui.readings.nvidia_smi import GPU_FIELDS, GPU_FIELDS_SHORT
 from sparktui.remote import checkpoint_folder, docker_access
@@ -42,6 +43,7 @@ def script_name(text: str) -> str:
     known = {
         probe.probe_script(): "probe",
         checkpoint_probe.CHECKPOINT_SCRIPT: "checkpoint",
+        checkpoint_probe.IDENTITY_SCRIPT: "identity",
         fabric_probe.FABRIC_SCRIPT: "fabric",
         serve_preflight._NODE_SCRIPT: "node",
         serve_preflight._MISSING_PATHS: "missing",
@@ -88,6 +90,16 @@ def _checkpoint(world: World, machine: Machine, values: Values) -> Answer:
     rows += ["@checkpoint.record", record.to_json() if record else ""]
     index = parse_index(checkpoint_folder.read_index(folder) or "")
     rows += ["@checkpoint.index", *(f'"{name}"' for name in (index.files if index else ()))]
+    return 0, "\n".join(rows) + "\n"
+
+
+def _identity(world: World, machine: Machine, values: Values) -> Answer:
+    folder = Path(values.get("MODEL_DIR", ""))
+    if not machine.is_head or not world.home.holds(folder) or not folder.is_dir():
+        return 0, ""
+    rows = [f"{sha256_of(folder / name)}  {name}" for name in ("config.json", INDEX_NAME)]
+    sizes = checkpoint_folder.scan(folder).final_bytes
+    rows += [f"{size} 0.0 {name}" for name, size in sorted(sizes.items()) if name.endswith(".safetensors")]
     return 0, "\n".join(rows) + "\n"
 
 
@@ -150,6 +162,7 @@ def _engram(world: World, machine: Machine, values: Values) -> Answer:
 ANSWERS: dict[str, Callable[[World, Machine, Values], Answer]] = {
     "probe": _probe,
     "checkpoint": _checkpoint,
+    "identity": _identity,
     "fabric": lambda world, machine, _: (0, fabric_text(world, machine)),
     "node": _node,
     "missing": _missing,
@@ -181,6 +194,7 @@ PARTS: dict[str, Callable[[World, Machine, Values], Answer]] = {
     "df.docker": lambda world, machine, _: (0, df_text(world, machine)),
     "engram": _engram,
     "checkpoint": _checkpoint,
+    "identity": _identity,
 }
 
 

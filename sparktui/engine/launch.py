@@ -38,6 +38,10 @@ HEAD_CONTAINER = "dsv41-head"
 WORKER_CONTAINER = "dsv41-worker"
 PACK_CONTAINER = "dsv41-pack"
 VIEW_CONTAINER = "dsv41-view"
+CHECK_CONTAINER = "dsv41-check"
+CHECK_ROLE = "check"
+CHECK_LIMIT_BYTES = 3 * 1024**3
+"""Twice what a rank's load over headers takes: past it the kernel ends the check and not a serving engine."""
 INFINIBAND = "/dev/infiniband"
 STACK_BYTES = 64 * 1024 * 1024
 HEALTH = HealthCheck(
@@ -208,5 +212,32 @@ def view_spec(settings: Settings, node: Node, revision: str | None = None) -> Co
             network="none",
             init=True,
             no_health=True,
+        )
+    )
+
+
+def check_spec(settings: Settings, node: Node) -> ContainerSpec:
+    """The load of a rank's model over the checkpoint's headers, before a boot: no weights read, GPU untouched.
+
+    The head checks all ranks, one after the other; where each node holds the checkpoint itself, each its own rank.
+    """
+    command = ["-u", "-m", "spark_overlay", "check-model", "--model-path", MODEL_PATH]
+    command += ["--tp-size", str(settings.tp_size), "--ep-size", str(settings.ep_size)]
+    command += [] if settings.nfs_share else ["--rank", str(node.rank)]
+    return with_spec_label(
+        ContainerSpec(
+            name=CHECK_CONTAINER,
+            image=settings.image,
+            labels=owner_labels(settings, CHECK_ROLE, node.rank),
+            entrypoint=("python3",),
+            command=tuple(command),
+            mounts=(model_mount(settings, node),),
+            # The engine's modules load the driver's library when they are imported; no kernel runs.
+            gpus_all=True,
+            network="none",
+            memory_bytes=CHECK_LIMIT_BYTES,
+            init=True,
+            no_health=True,
+            stop_timeout_seconds=5,
         )
     )

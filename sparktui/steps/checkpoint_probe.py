@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass, field
 
-from sparktui.readings.checkpoint import parse_sizes
+from sparktui.readings.checkpoint import INDEX_NAME, parse_sizes
 from sparktui.readings.checkpoint_listing import (
     PARTIAL_FOLDER,
     PARTIAL_SUFFIX,
@@ -30,6 +31,13 @@ fi
 :
 """
 """Needs the shell variable MODEL_DIR. Sizes and names only: no file of the checkpoint but the index is read."""
+
+IDENTITY_SCRIPT = """\
+cd "$MODEL_DIR" 2>/dev/null || exit 0
+sha256sum config.json model.safetensors.index.json 2>/dev/null
+find -L . -maxdepth 1 -type f -name '*.safetensors' -printf '%s %T@ %f\\n' 2>/dev/null | LC_ALL=C sort
+:"""
+"""Needs MODEL_DIR. What tells one checkpoint from another without reading weights; a file that came anew counts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,3 +66,10 @@ def read_folder(sections: dict[str, str]) -> FolderReading:
             line.strip().strip('"') for line in sections.get("checkpoint.index", "").split("\n") if line
         ),
     )
+
+
+def checkpoint_identity(text: str) -> str:
+    """16 hex digits from IDENTITY_SCRIPT's output; empty where config.json or all weights are out of sight."""
+    if "  config.json\n" not in text or ".safetensors" not in text.replace(INDEX_NAME, ""):
+        return ""
+    return hashlib.sha256(text.strip().encode()).hexdigest()[:16]

@@ -21,13 +21,14 @@ from sparktui.steps.doctor_checks.docker_calls import (
     check_same_image,
     check_toolkit,
 )
-from sparktui.steps.doctor_checks.files import check_caches, check_checkpoint
+from sparktui.steps.doctor_checks.files import check_caches, check_checkpoint, check_load
 from sparktui.steps.doctor_checks.machine import check_architecture, check_gpu, check_kernel, check_login
 from sparktui.steps.doctor_checks.memory import check_memory
 from sparktui.steps.doctor_checks.network import check_address, check_fabric, check_interfaces, check_rdma
 from sparktui.steps.doctor_checks.report import STEP, NodeReport
 from sparktui.steps.doctor_checks.setup import check_daemon_choice, check_settings
 from sparktui.steps.download import hub_access
+from sparktui.steps.load_result import read_kept
 from sparktui.steps.step import Command, Context, Inspection
 
 if TYPE_CHECKING:
@@ -98,6 +99,7 @@ class Doctor:
         settings = context.settings
         for finding in check_settings(settings):
             yield finding
+        kept = await asyncio.to_thread(read_kept, settings.state_dir)
         revision = asyncio.create_task(self._listing(context))
         asked = [asyncio.create_task(ask_node(settings, link)) for link in _links(context)]
         reports: list[NodeReport] = []
@@ -108,7 +110,7 @@ class Doctor:
                 if hub is not None and not reports:
                     yield hub
                 reports.append(report)
-                for finding in _judge(report, listing):
+                for finding in (*_judge(report, listing), *check_load(report, listing, kept)):
                     yield finding
                 if report.failure is not None and unreachable is not None:
                     unreachable.append(report.failure)

@@ -1,4 +1,4 @@
-"""serve: all ranks checked, then the workers started, then the head, then watched until the ready line."""
+"""serve: all ranks and their load checked, then the workers started, then the head, then watched until it is ready."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sparktui.engine.environment import uses_rdma
 from sparktui.engine.folders import key_file, node_folders
 from sparktui.engine.launch import HEAD_CONTAINER, LaunchSpec, launch_specs
 from sparktui.errors import NodeUnreachable, SparktuiError, StepFailed
-from sparktui.events import CommandShown, Event, NodeOutcome, Note, Outcome, Question
+from sparktui.events import CommandShown, Event, Finding, NodeOutcome, Note, Outcome, Question, State
 from sparktui.remote import images, our_containers
 from sparktui.remote.link import NodeLink
 from sparktui.remote.our_containers import OurContainer
@@ -20,6 +20,7 @@ from sparktui.remote.server import EngineServer, ServerError
 from sparktui.settings import Settings
 from sparktui.steps.fabric_probe import decide_gids
 from sparktui.steps.kept_logs import keep_log
+from sparktui.steps.load_check import check_commands, check_loads
 from sparktui.steps.merge import merged
 from sparktui.steps.serve_boot import BootWatch
 from sparktui.steps.serve_preflight import ENGINES, Preflight, is_same, preflight
@@ -72,6 +73,7 @@ class Serve:
                 if each.name in ENGINES
                 for argv in _removal(each)
             ]
+        commands = await check_commands(context) + commands
         ordered = [*specs[1:], specs[0]]
         commands += [
             shown(spec.node, spec.container.run_argv(), "workers first" if not spec.node.is_head else "then the head")
@@ -87,9 +89,7 @@ class Serve:
         for finding in checked.findings:
             yield finding
         if checked.failures:
-            # A node that nobody could ask comes first: it decides the exit status.
-            first = min(checked.failures, key=lambda each: not each.data.get("unreachable"))
-            raise _refusal(first.what, first.fix, first.node, bool(first.data.get("unreachable")))
+            raise _refusal(checked.failures)
         specs = checked.specs
         if all(map(checked.runs, specs)):
             if not await unready(settings):
@@ -100,6 +100,12 @@ class Serve:
                 return
             yield Note(STEP, "head", "all ranks run already; following their boot")
         else:
+            unfit: list[Finding] = []
+            async for event in check_loads(context):
+                yield event
+                unfit += [event] if isinstance(event, Finding) and event.state is State.FAIL else []
+            if unfit:
+                raise _refusal(unfit)
             async for event in self._start(context, checked, specs):
                 yield event
         async for event in BootWatch(settings, context.links, specs).events():
@@ -218,5 +224,8 @@ async def _started(settings: Settings, link: NodeLink, spec: LaunchSpec) -> Asyn
     yield Note(STEP, link.node.name, f"rank {link.node.rank}: {spec.container.name} started")
 
 
-def _refusal(what: str, fix: str, node: str, unreachable: bool) -> SparktuiError:
-    return NodeUnreachable(what, fix=fix, node=node) if unreachable else StepFailed(what, fix=fix, node=node)
+def _refusal(failures: Sequence[Finding]) -> SparktuiError:
+    """A node that nobody could ask comes first: it decides the exit status."""
+    first = min(failures, key=lambda each: not each.data.get("unreachable"))
+    kind = NodeUnreachable if first.data.get("unreachable") else StepFailed
+    return kind(first.what, fix=first.fix, node=first.node)

@@ -12,6 +12,7 @@ from sparktui.cluster.gid import GidDecision, index_by_rank
 from sparktui.engine.environment import uses_rdma
 from sparktui.engine.folders import key_file
 from sparktui.engine.launch import (
+    CHECK_ROLE,
     HEAD_CONTAINER,
     WORKER_CONTAINER,
     LaunchSpec,
@@ -222,7 +223,7 @@ def _others(
         for each in found:
             if not each.running or each.role in ("nfs", "view"):
                 continue
-            if each.name in ENGINES and each.profile == settings.profile.name:
+            if (each.name in ENGINES or each.role == CHECK_ROLE) and each.profile == settings.profile.name:
                 continue
             what = f"{each.name} of profile {each.profile or '?'} runs here ({each.role or 'unknown role'})"
             own = f" --profile {each.profile}" if each.profile else ", with its own profile"

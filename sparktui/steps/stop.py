@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 
 from sparktui.cluster.container import OWNER_LABEL
-from sparktui.engine.launch import HEAD_CONTAINER, PACK_CONTAINER, WORKER_CONTAINER
+from sparktui.engine.launch import CHECK_ROLE, HEAD_CONTAINER, PACK_CONTAINER, WORKER_CONTAINER
 from sparktui.errors import SparktuiError, StepFailed
 from sparktui.events import CommandShown, Event, Finding, NodeOutcome, Note, Outcome, State
 from sparktui.remote import our_containers
@@ -19,7 +19,7 @@ from sparktui.steps.shown import shown, typed
 from sparktui.steps.step import Command, Context, Inspection
 
 STEP = "stop"
-ROLES = ("head", "worker", "pack", "view")
+ROLES = ("head", "worker", "pack", "view", CHECK_ROLE)
 GRACE_SECONDS = 30
 LOOK_SECONDS = 15.0
 

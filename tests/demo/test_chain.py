@@ -38,6 +38,8 @@ def test_the_chain_ends_with_a_green_smoke_and_a_second_one_has_nothing_to_do(de
         assert {TITLES[phase] for phase in phases if phase is not Phase.NOTHING} <= seen
     warned = [each for each in events if each.get("state") == "WARN" and each.get("step") == "doctor"]
     assert [each["node"] for each in warned if each["check"] == "memory.cache"] == ["worker2"]
+    loads = [(each["step"], each["node"], each["state"]) for each in events if each.get("check") == "load"]
+    assert loads == [("serve", "head", "OK")]
     fails = [each for each in events if each.get("state") in ("FAIL", "UNKNOWN")]
     assert not fails
     amounts = [each["total"] for each in events if each["kind"] == "progress" and each["step"] == "download"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -26,8 +27,12 @@ from tests.steps.test_smoke_judge import FIRST_TWO, SHAPES, TOOL_TURNS, ToldServ
 KEY = "a-long-secret-key"
 IMAGE = "sparktui:test"
 NODES = ("head", "worker1", "worker2")
+SHORT = re.compile(r"dsv41-(view-|check)")
+LABELS = {"sparktui.overlay": "x", "sparktui.base": "base@sha256:1"}
 READY = "[spark] READY rank=0 port=8888 model=deepseek-v4.1-flash max_total_num_tokens=749824 boot_seconds=812.3"
 GID_OF = "0000:0000:0000:0000:0000:ffff:0a00:{:02x}{:02x}"
+CHECKPOINT = f"{'c' * 64}  config.json\n{'d' * 64}  model.safetensors.index.json\n500 1.5 model-00001.safetensors\n"
+"""What tells one checkpoint from another: hashes, sizes, times."""
 MACHINE = "infiniband\nss\nport 127.0.0.1:22\n"
 
 
@@ -74,6 +79,8 @@ class Cluster:
         self.answers = {"serve.replace": "yes", "serve.restart": "yes"}
         self.asked: list[str] = []
         self.views: dict[str, dict[str, Any]] = {}
+        self.faults: dict[int, list[dict[str, Any]]] = {}
+        """Rank to the events of what does not load."""
         self.links = tuple(ScriptedLink(node) for node in self.settings.nodes)
         for link in self.links:
             self._well(link)
@@ -86,7 +93,9 @@ class Cluster:
         link.answer(r"printf.*\$paths")
         link.answer("/sys/class/infiniband", stdout=fabric(link.node.rank))
         link.answer("nvidia-smi", stdout=MACHINE)
-        link.engine.add_image(IMAGE, layers=["a", "b"], labels={"sparktui.overlay": "x"})
+        link.answer("sha256sum config.json", stdout=CHECKPOINT)
+        link.put_file("/proc/meminfo", f"MemTotal: {120 << 20} kB\nMemAvailable: {6 << 20} kB\n")
+        link.engine.add_image(IMAGE, layers=["a", "b"], labels=LABELS)
         link.engine.client.volumes.create(self.settings.nfs_volume, labels={"sparktui.owner": "sparktui"})
         link.engine.actions.clear()
         engram = [{"layer": 1, "file": "l1", "bytes": 9, "done": True, "partial_bytes": 0}]
@@ -106,7 +115,28 @@ class Cluster:
             if link.node.is_head:
                 container.log.append(READY)
 
-        link.engine.on_start = {"dsv41-view-*": looked, "dsv41-head": started, "dsv41-worker": started}
+        def checked(container: MemoryContainer) -> None:
+            container.log.extend(self.load(node))
+            container.status = "exited"
+
+        link.engine.on_start = {
+            "dsv41-view-*": looked,
+            "dsv41-head": started,
+            "dsv41-worker": started,
+            "dsv41-check": checked,
+        }
+
+    def load(self, node: str) -> list[str]:
+        """What the check of the load prints on a node."""
+        mine = range(3) if self.settings.nfs_share else [NODES.index(node)]
+        said: list[dict[str, Any]] = []
+        for rank in mine:
+            said += [{"event": "checking", "rank": rank, "tp": 3, "ep": 1}, *self.faults.get(rank, [])]
+            sizes = {"tensors": 95_876, "padded": 240, "parameter_bytes": 9, "pad_bytes": 1, "peak_bytes": 7}
+            said += [{"event": "rank", "rank": rank, "ok": rank not in self.faults, **sizes, "seconds": 31.5}]
+        bad = set(mine) & set(self.faults)
+        said += [{"event": "checked", "ok": not bad, "fingerprint": "f" * 64, "sglang": "0.5.23", "overlay": "x"}]
+        return [json.dumps(each) for each in said]
 
     def link(self, node: str) -> ScriptedLink:
         return self.links[NODES.index(node)]
@@ -130,10 +160,10 @@ class Cluster:
         return seen, None
 
     def changes(self) -> dict[str, list[str]]:
-        """What was changed on each node, the short looks and our own empty folders excepted."""
+        """What was changed on each node, the short looks, the load check and our own empty folders excepted."""
 
         def engine(link: ScriptedLink) -> list[str]:
-            return [each for each in link.engine.actions if "dsv41-view-" not in each]
+            return [each for each in link.engine.actions if not SHORT.search(each)]
 
         def changing(each: Asked) -> bool:
             return each.kind in ("run", "lines", "pipe", "write")
@@ -146,7 +176,7 @@ class Cluster:
 
 def another_image(cluster: Cluster) -> None:
     cluster.link("worker1").engine.images.clear()
-    cluster.link("worker1").engine.add_image(IMAGE, layers=["a", "old"], labels={"sparktui.overlay": "x"})
+    cluster.link("worker1").engine.add_image(IMAGE, layers=["a", "old"], labels=LABELS)
 
 
 def no_image(cluster: Cluster) -> None:
@@ -284,7 +314,7 @@ async def test_the_workers_are_started_before_the_head_and_the_key_is_in_a_file_
     assert KEY not in json.dumps(bodies) + repr(seen)
     shown = [each for each in seen if isinstance(each, CommandShown) and "docker run" in each.command]
     assert [each.node for each in shown][-1] == "head"
-    assert len(shown) == 3
+    assert ["check-model" in each.command for each in shown] == [True, False, False, False]
 
 
 async def test_an_engine_with_other_settings_is_left_alone_when_the_answer_is_no(tmp_path: Path) -> None:
@@ -411,7 +441,7 @@ async def test_a_rank_that_is_gone_starts_all_of_them_anew_and_keeps_their_logs(
     assert cluster.order[2] == "head"
     for link in cluster.links:
         name = "dsv41-head" if link.node.is_head else "dsv41-worker"
-        changed = [each for each in link.engine.actions if "view" not in each]
+        changed = [each for each in link.engine.actions if not SHORT.search(each)]
         stop = [] if link.node.name == "worker2" else [f"stop {name}"]
         assert changed == [*stop, f"remove {name}", f"create {name}", f"start {name}"]
     kept = "".join(each.read_text() for each in cluster.settings.logs_dir.glob("*.log"))

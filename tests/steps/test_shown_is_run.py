@@ -11,7 +11,7 @@ import pytest
 
 from sparktui.cluster.container import ContainerSpec
 from sparktui.cluster.node import Node
-from sparktui.engine.launch import launch_specs, packer_spec, view_spec
+from sparktui.engine.launch import check_spec, launch_specs, packer_spec, view_spec
 from sparktui.engine.sharing import exporter_spec
 from sparktui.remote import our_containers
 from sparktui.settings import Settings, parse_settings
@@ -59,6 +59,7 @@ def specs_of(settings: Settings, node: Node) -> dict[str, ContainerSpec]:
         "engine": engine,
         "pack": packer_spec(settings, node, "1" * 40, image=IMAGE),
         "view": view_spec(settings, node, "1" * 40),
+        "check": check_spec(settings, node),
     }
     return found | ({"exporter": exporter_spec(settings, IMAGE)} if node.is_head else {})
 

@@ -43,6 +43,7 @@ def busy(three_sparks: Testbed) -> Iterator[tuple[Testbed, str]]:
         node.docker("pull", bed.tiny_image)
     try:
         run_container(bed, worker, "dsv41-worker", "worker", "three")
+        run_container(bed, worker, "dsv41-check", "check", "three")
         run_container(bed, worker, "dsv41-pack", "pack", "four")
         run_container(bed, worker, "somebody", "", "")
         run_container(bed, bed.head, "dsv41-nfs", "nfs", "three")

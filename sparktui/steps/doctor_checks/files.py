@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
 from sparktui.events import Finding, State
 from sparktui.readings.checkpoint import shard_count
 from sparktui.readings.checkpoint_listing import FOLDER_SUFFIX, Listing, compare
+from sparktui.readings.image_identity import BASE_LABEL, OVERLAY_LABEL
 from sparktui.steps.amounts import bytes_text
-from sparktui.steps.checkpoint_probe import read_folder
+from sparktui.steps.checkpoint_probe import checkpoint_identity, read_folder
 from sparktui.steps.doctor_checks.disk import keeps_checkpoint
 from sparktui.steps.doctor_checks.probe import probe_values
-from sparktui.steps.doctor_checks.report import NodeReport
+from sparktui.steps.doctor_checks.report import STEP, NodeReport
+from sparktui.steps.load_result import KeptCheck, checked_ranks, known, load_key
 
 NETWORK_FILESYSTEMS = ("nfs", "cifs", "smb", "fuseblk", "9p", "ceph")
 
@@ -60,6 +63,22 @@ def check_checkpoint(report: NodeReport, listing: Listing | None) -> Iterator[Fi
         shards, _ = shard_count(list(reading.files))
         what = f"{shards} of {report.settings.expected_shards} shards by name; their sizes were not compared"
         yield report.finding("checkpoint", State.WARN, what, cause="no revision is recorded here yet", fix=fix)
+
+
+def check_load(report: NodeReport, listing: Listing | None, kept: Mapping[str, KeptCheck]) -> Iterator[Finding]:
+    """load: what serve's check of the load said of just this checkpoint and image; once both are there. A kept fault
+    only warns: serve checks it again.
+    """
+    image = report.docker.image if report.docker else None
+    text = report.probe.text("identity") or ""
+    if image is None or listing is None or not checkpoint_identity(text):
+        return
+    if not checked_ranks(report.settings, report.node):
+        return
+    facts = {"engine": image.labels.get(BASE_LABEL, ""), "overlay": image.labels.get(OVERLAY_LABEL, "")}
+    key = load_key(report.settings, report.node, identity_text=text, revision=listing.revision, **facts)
+    row = known(report.settings, STEP, report.node, kept, key)
+    yield replace(row, state=State.WARN) if row.state is State.FAIL else row
 
 
 def check_caches(report: NodeReport) -> Iterator[Finding]:

@@ -13,7 +13,7 @@ from sparktui.cluster.node import Node
 from sparktui.engine.folders import node_folders
 from sparktui.readings.nvidia_smi import APP_FIELDS, GPU_FIELDS, GPU_FIELDS_SHORT
 from sparktui.readings.sections import sections
-from sparktui.steps.checkpoint_probe import CHECKPOINT_SCRIPT
+from sparktui.steps.checkpoint_probe import CHECKPOINT_SCRIPT, IDENTITY_SCRIPT
 from sparktui.steps.fabric_probe import FABRIC_SCRIPT
 
 if TYPE_CHECKING:
@@ -95,6 +95,7 @@ def _parts() -> tuple[tuple[str, str], ...]:
             " -printf '%s\\t%f\\n'; :",
         ),
         ("checkpoint", listing),
+        ("identity", f'limit {SLOW_PART_SECONDS} /bin/sh -c "$identity_script"'),
     )
 
 
@@ -102,7 +103,8 @@ def probe_script() -> str:
     """The text; what differs between nodes is in `probe_values()`."""
     calls = "".join(f"part {name} {_quoted(command)}\n" for name, command in _parts())
     ticks = str((SLOW_PART_SECONDS + 2) * 20)
-    listing = f"checkpoint_script={_quoted(CHECKPOINT_SCRIPT)}\nexport MODEL_DIR\n"
+    listing = f"checkpoint_script={_quoted(CHECKPOINT_SCRIPT)}\nidentity_script={_quoted(IDENTITY_SCRIPT)}\n"
+    listing += "export MODEL_DIR\n"
     return f"{listing}{_START}{calls}{_END.replace('@TICKS@', ticks)}"
 
 

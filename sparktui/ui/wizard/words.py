@@ -62,7 +62,7 @@ def words_of(verb: str, settings: Settings | None) -> StepWords:
         ),
         "serve": lambda: StepWords(
             "Start the engine",
-            "Starts one container a rank, the workers first and the head last, and reads every rank's log. "
+            "Checks once that every rank loads, then starts one container a rank, the workers first and the head last. "
             "It is done when the head has warmed up and says that it is ready.",
             f"About {WEIGHTS_GIB.get(ranks, round(ALL_WEIGHTS_GIB / ranks))} GiB of weights a Spark; a boot takes 12 "
             "to 13 minutes, 8 of them reading weights.",
