@@ -175,8 +175,10 @@ class Follower:
             if not self._read_to_closing_line(tail) and not self._stopped.is_set():
                 self._make_up_closing_line()
         except OSError as error:
-            why = f"the journal {self._run_dir} cannot be read: {error.strerror or error}"
-            self._hand(StepFailed(why, fix=f"ls -l {self._run_dir}", node="head"))
+            fault = local_fault(error)
+            why = fault.what if fault else f"{self._run_dir}: {error.strerror or error}"
+            fix = fault.fix if fault else f"ls -l {self._run_dir}"
+            self._hand(StepFailed(f"the run's journal cannot be read: {why}", fix=fix, node="head"))
         finally:
             tail.close()
             self._hand(None)

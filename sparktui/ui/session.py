@@ -333,7 +333,11 @@ def _remembered(state_dir: Path) -> dict[str, StepView]:
     from sparktui.runs.request import run_folders
 
     kept: dict[str, StepView] = {}
-    for run_dir in run_folders(state_dir)[-REMEMBERED_RUNS:]:
+    try:
+        folders = run_folders(state_dir)
+    except OSError:
+        return kept  # `current` says why
+    for run_dir in folders[-REMEMBERED_RUNS:]:
         view = RunView()
         try:
             for entry in journal.read(run_dir):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import stat
@@ -14,8 +15,11 @@ from pathlib import Path
 import pytest
 
 from sparktui.command import run_text
+from sparktui.errors import StepFailed
+from sparktui.events import Note, RunFinished
 from sparktui.local_fault import LocalFault, local_fault
 from sparktui.runs.follow import Condition, current
+from sparktui.runs.journal import Journal, read
 from sparktui.runs.start import refuse_foreign
 from tests.unit.runs_parts import write_env
 from tests.unit.test_cli import CLI, environment
@@ -117,6 +121,25 @@ def test_a_state_folder_that_cannot_be_written(tmp_path: Path, said: str, verb: 
         check(done, said, str(tmp_path / "state"), "next: ", status=1)
     else:
         check(done, status=0)
+
+
+@AS_ROOT
+def test_a_run_that_fills_its_disk_still_says_so_in_its_closing_line(tmp_path: Path) -> None:
+    with mounted(tmp_path / "state", "size=128k") as state:
+        journal = Journal(state)
+        journal.write(Note("pack", "head", "begun"))
+        with pytest.raises(StepFailed, match="its disk is full") as caught, (state / "fill").open("wb", buffering=0) as file:
+            with contextlib.suppress(OSError):
+                while file.write(bytes(4096)):
+                    pass
+            for number in range(200):
+                journal.write(Note("pack", "head", f"{number} " + "x" * 100))
+        journal.write(RunFinished(1, caught.value.what, caught.value.fix, "head"))
+        journal.close()
+        last = read(state)[-1].event
+        assert isinstance(last, RunFinished)
+        assert "its disk is full" in last.text
+        assert not (state / "reserve").exists()
 
 
 @pytest.mark.parametrize("verb", ["status", "download", "stop"])
