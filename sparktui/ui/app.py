@@ -393,8 +393,9 @@ class SparkApp(BootWatching):
 
     @work(group="traceback", exit_on_error=False)
     async def keep_traceback(self, error: BaseException) -> None:
-        known = local_fault(error) if isinstance(error, OSError | MemoryError) else None
-        known = error if isinstance(error, SparktuiError) else known
+        known: SparktuiError | None = error if isinstance(error, SparktuiError) else None
+        if isinstance(error, OSError | MemoryError):
+            known = local_fault(error)
         what = str(known) if known else f"{type(error).__name__}: {error}"
         where = known.fix if known else await self.session.keep_traceback(error)
         self.notify(f"sparktui: {what}\n  next: {where}", severity="error", timeout=20, markup=False)
