@@ -80,13 +80,13 @@ def main(argv: Sequence[str] | None = None, given: Parts | None = None, program:
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")
     words = list(sys.argv[1:] if argv is None else argv)
-    if words[:1] == ["demo"] and given is None:
-        return _demo(words[1:])
-    options = build_parser().parse_intermixed_args(words)
     try:
-        return _verb(options, given, program)
+        _secure_process()
+        if words[:1] == ["demo"] and given is None:
+            return _demo(words[1:])
+        return _verb(build_parser().parse_intermixed_args(words), given, program)
     except SparktuiError as error:
-        return _say_error(error, as_json=options.json)
+        return _say_error(error, as_json="--json" in words)
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:
@@ -94,7 +94,25 @@ def main(argv: Sequence[str] | None = None, given: Parts | None = None, program:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except Exception as error:
-        return _say_error(_unexpected(error), as_json=options.json)
+        from sparktui.local_fault import local_fault
+
+        known = local_fault(error) if isinstance(error, OSError | MemoryError) else None
+        return _say_error(known or _unexpected(error), as_json="--json" in words)
+
+
+def _secure_process() -> None:
+    """Files are never writable to others, whatever the shell's umask; a closed stream does not become a file."""
+    given = os.umask(0o077)
+    os.umask((given | 0o022) & 0o077)
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)
+    if sys.stdin is None:
+        sys.stdin = os.fdopen(0)
+    if sys.stdout is None:
+        raise UsageError("standard output is closed", fix="give it a file, or /dev/null")
 
 
 def _unexpected(error: Exception) -> SparktuiError:
@@ -102,9 +120,13 @@ def _unexpected(error: Exception) -> SparktuiError:
     import tempfile
     import traceback
 
-    with tempfile.NamedTemporaryFile("w", prefix="sparktui-traceback-", suffix=".txt", delete=False) as file:
-        file.write("".join(traceback.format_exception(error)))
-    return SparktuiError(f"an error that sparktui does not know ({type(error).__name__})", fix=f"see {file.name}")
+    try:
+        with tempfile.NamedTemporaryFile("w", prefix="sparktui-traceback-", suffix=".txt", delete=False) as file:
+            file.write("".join(traceback.format_exception(error)))
+        fix = f"see {file.name}"
+    except OSError as refused:
+        fix = f"its details could not be kept: {refused.strerror or refused}"
+    return SparktuiError(f"an error that sparktui does not know ({type(error).__name__})", fix=fix)
 
 
 def _verb(options: argparse.Namespace, given: Parts | None, program: Sequence[str] | None) -> int:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sparktui import rank_logs, verbs
-from sparktui.errors import LockHeld, SparktuiError
+from sparktui.errors import LockHeld, SparktuiError, StepFailed
 from sparktui.events import (
     Answered,
     CommandShown,
@@ -22,14 +22,16 @@ from sparktui.events import (
     Note,
     Question,
     RunFinished,
+    State,
     from_plain,
 )
+from sparktui.local_fault import LocalFault, local_fault
 from sparktui.printing import Printer, plain
 from sparktui.runs import answers, journal
 from sparktui.runs import cancel as canceling
 from sparktui.runs import start as starting
 from sparktui.runs.execute import Execution, close_links
-from sparktui.runs.follow import Standing, current, follow_entries
+from sparktui.runs.follow import Condition, Standing, current, follow_entries
 from sparktui.runs.kept_traceback import keep_traceback
 from sparktui.runs.lock import holder
 from sparktui.runs.parts import Parts, product
@@ -79,7 +81,7 @@ class Command:
             return asyncio.run(self._dry_run(request, settings))
         if verb in verbs.READING:
             return asyncio.run(self._read(request, settings))
-        return asyncio.run(self._change(request, settings.state_dir))
+        return asyncio.run(self._change(request, settings))
 
     # what is printed
 
@@ -189,24 +191,35 @@ class Command:
 
     # verbs that change something
 
-    async def _change(self, request: RunRequest, state_dir: Path) -> int:
+    async def _change(self, request: RunRequest, settings: Settings) -> int:
         loop = asyncio.get_running_loop()
         # From here on, so that a Ctrl-C while the run starts is not lost.
         interrupts: asyncio.Queue[None] = asyncio.Queue()
         loop.add_signal_handler(signal.SIGINT, interrupts.put_nowait, None)
         try:
-            return await self._follow(await self._run_for(request, state_dir), interrupts)
+            run_dir = await self._run_for(request, settings)
+        except (StepFailed, LocalFault, OSError) as error:
+            loop.remove_signal_handler(signal.SIGINT)
+            said = local_fault(error) if isinstance(error, OSError) else error
+            if request.verbs != ("stop",) or said is None:
+                raise
+            # A full disk or somebody else's files must not keep the engine running.
+            self._emit(Note("stop", "head", f"{said.what}: stopping without a journal", State.WARN))
+            return await self._read(request, settings)
+        try:
+            return await self._follow(run_dir, interrupts)
         finally:
             loop.remove_signal_handler(signal.SIGINT)
 
-    async def _run_for(self, request: RunRequest, state_dir: Path) -> Path:
+    async def _run_for(self, request: RunRequest, settings: Settings) -> Path:
         """The folder of the run that does this: a new one, or one that is at it already."""
+        state_dir = settings.state_dir
         attached = self._same_run(request, state_dir)
         if attached is None:
             if request.verbs == ("stop",):
                 await self._cancel_holder(state_dir)
             try:
-                return await starting.start(request, state_dir, program=self._program)
+                return await starting.start(request, state_dir, logs_dir=settings.logs_dir, program=self._program)
             except LockHeld:
                 # Somebody may have started just this in the meantime.
                 attached = self._same_run(request, state_dir)
@@ -320,5 +333,7 @@ def run_text(standing: Standing | None) -> str:
         return f"run {standing.run_id} ({verb}) is going on{at}"
     finished = standing.finished
     assert finished is not None
+    if standing.condition is Condition.UNREADABLE:
+        return f"the last run cannot be read: {finished.text}. Next: {finished.fix}"
     node = f"{finished.node}: " if finished.node else ""
     return f"last run {standing.run_id} ({verb}): exit status {finished.exit_status}, {node}{finished.text}"

@@ -25,7 +25,16 @@ def env_file(given: str | None, profile: str | None) -> Path:
     """The settings file that is meant, absolute: the one given, or the profile's in the working folder."""
     from pathlib import Path
 
-    return Path(given or ENV_FILES[profile or "three"]).expanduser().absolute()
+    from sparktui.errors import UsageError
+
+    path = Path(given or ENV_FILES[profile or "three"])
+    try:
+        return path.expanduser().absolute()
+    except RuntimeError:
+        raise UsageError(f"{path}: there is no such user, or no home", fix="write the whole path") from None
+    except FileNotFoundError:
+        fix = "cd into the checkout, then run it again"
+        raise UsageError("the working folder is gone: deleted, or its disk unmounted", fix=fix) from None
 
 
 def app_env_file(given: str | None, profile: str | None) -> Path:

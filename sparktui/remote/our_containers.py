@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from sparktui.cluster.container import OWNER_LABEL, PROFILE_LABEL, RANK_LABEL, ROLE_LABEL, SPEC_LABEL, ContainerSpec
 from sparktui.errors import DockerUnavailable, SparktuiError, StepFailed
+from sparktui.local_fault import local_fault
 from sparktui.remote.link import NodeLink
 
 if TYPE_CHECKING:
@@ -206,6 +207,8 @@ def refusal(link: NodeLink, error: SparktuiError | OSError) -> SparktuiError:
     """As an error of the node; Docker's own refusals (APIError) are OSErrors and name neither node nor next step."""
     if isinstance(error, SparktuiError):
         return error
+    if fault := local_fault(error):
+        return fault  # the head's own limit, whichever node was asked
     return DockerUnavailable(f"its Docker Engine: {error}", fix="sparktui doctor", node=link.node.name)
 
 

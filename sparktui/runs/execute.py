@@ -27,6 +27,7 @@ from sparktui.events import (
     StepFinished,
     StepStarted,
 )
+from sparktui.local_fault import local_fault
 from sparktui.runs.host_keys import confirm_host_keys
 from sparktui.runs.parts import Parts
 from sparktui.runs.request import RunRequest
@@ -95,7 +96,7 @@ class Execution:
         except BrokenPipeError:
             raise  # the reader of a read-only verb has left
         except Exception as error:
-            return self._closing(error, "the run")
+            return closing(error, "the run", self._save_traceback)
         finally:
             await close_links(links)
         did = len(self._request.verbs) - self._skipped
@@ -157,9 +158,9 @@ class Execution:
         except BrokenPipeError:
             raise
         except Exception as error:
-            closing = self._closing(error, verb)
-            finish(Outcome.FAILED, closing.text, closing.fix, closing.node)
-            return closing
+            ended = closing(error, verb, self._save_traceback)
+            finish(Outcome.FAILED, ended.text, ended.fix, ended.node)
+            return ended
         if failure is not None:
             finish(Outcome.FAILED, failure.text, failure.fix, failure.node)
             return failure
@@ -200,17 +201,6 @@ class Execution:
         for finding in findings:
             self._emit(finding)
 
-    def _closing(self, error: Exception, where: str) -> RunFinished:
-        cause = _first_on_purpose(error)
-        if cause is not None:
-            return RunFinished(cause.exit_status, cause.what, cause.fix, cause.node or "")
-        kept = self._save_traceback("".join(traceback.format_exception(error)))
-        first_line = (str(error).splitlines() or [""])[0][:200]
-        what = (
-            f"{where} met an error it does not know ({type(error).__name__}{': ' + first_line if first_line else ''})"
-        )
-        return RunFinished(1, what, f"the details are in {kept}")
-
     async def _ask(self, question: Question) -> str:
         seq = self._emit(question)
         if self._request.yes:
@@ -228,6 +218,24 @@ class Execution:
 
     def _again(self) -> str:
         return f"what is done stays done; go on with: sparktui {self._request.title}"
+
+
+def closing(error: Exception, where: str, save_traceback: Callable[[str], str]) -> RunFinished:
+    """The closing line of whatever ended a run: an error raised on purpose, one of this machine's, or an unknown one,
+    whose traceback is kept.
+    """
+    cause = _first_on_purpose(error)
+    if cause is None and isinstance(error, OSError | MemoryError):
+        cause = local_fault(error)
+    if cause is not None:
+        return RunFinished(cause.exit_status, cause.what, cause.fix, cause.node or "")
+    first_line = (str(error).splitlines() or [""])[0][:200]
+    what = f"{where} met an error it does not know ({type(error).__name__}{': ' + first_line if first_line else ''})"
+    try:
+        fix = f"the details are in {save_traceback(''.join(traceback.format_exception(error)))}"
+    except OSError as refused:
+        fix = f"the details could not be kept: {refused.strerror or refused}"
+    return RunFinished(1, what, fix)
 
 
 def _named_in(question: str, nodes: tuple[str, ...]) -> str | None:

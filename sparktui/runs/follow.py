@@ -12,6 +12,7 @@ from pathlib import Path
 
 from sparktui.errors import StepFailed
 from sparktui.events import Event, Outcome, RunFinished, RunStarted, StepFinished, StepStarted
+from sparktui.local_fault import local_fault
 from sparktui.runs import journal
 from sparktui.runs.identity import Identity
 from sparktui.runs.journal import Entry
@@ -30,6 +31,7 @@ class Condition(StrEnum):
     RUNNING = "running"
     FINISHED = "finished"
     DIED = "died"
+    UNREADABLE = "unreadable"
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +41,8 @@ class Standing:
     Attributes:
         step: the step it is in, or was in last; empty before the first.
         step_outcome: None while the step runs, or when the run died in it.
-        finished: the closing line; of a dead run, the one that it did not write itself.
+        finished: the closing line; of a dead run, the one that it did not write itself; of one that cannot be read,
+            why not and what to do.
         last_seq: of the journal's last line.
     """
 
@@ -60,7 +63,21 @@ class Standing:
 
 
 def standing(run_dir: Path) -> Standing:
-    """What the run's folder and /proc say of it."""
+    """What the run's folder and /proc say of it; never an error: history informs, it stops nobody."""
+    try:
+        return _read_standing(run_dir)
+    except OSError as error:
+        return _unreadable(run_dir, error)
+
+
+def _unreadable(folder: Path, error: OSError) -> Standing:
+    fault = local_fault(error)
+    what, fix = (fault.what, fault.fix) if fault else (error.strerror or str(error), f"ls -la {folder}")
+    said = RunFinished(1, what, fix, "head")
+    return Standing(folder.name, folder, Condition.UNREADABLE, (), "", "", None, said, read_process(folder), 0)
+
+
+def _read_standing(run_dir: Path) -> Standing:
     # The process first: what it wrote before it ended is then in the journal that is read next.
     process = read_process(run_dir)
     alive = process.alive if process else _young(run_dir)
@@ -100,7 +117,10 @@ def current(state_dir: Path) -> Standing | None:
     by = holder(state_dir)
     if by is not None and (runs_folder(state_dir) / by.run_id).is_dir():
         return standing(runs_folder(state_dir) / by.run_id)
-    folders = run_folders(state_dir)
+    try:
+        folders = run_folders(state_dir)
+    except OSError as error:
+        return _unreadable(runs_folder(state_dir), error)
     return standing(folders[-1]) if folders else None
 
 
@@ -155,8 +175,10 @@ class Follower:
             if not self._read_to_closing_line(tail) and not self._stopped.is_set():
                 self._make_up_closing_line()
         except OSError as error:
-            why = f"the journal {self._run_dir} cannot be read: {error.strerror or error}"
-            self._hand(StepFailed(why, fix=f"ls -l {self._run_dir}", node="head"))
+            fault = local_fault(error)
+            why = fault.what if fault else f"{self._run_dir}: {error.strerror or error}"
+            fix = fault.fix if fault else f"ls -l {self._run_dir}"
+            self._hand(StepFailed(f"the run's journal cannot be read: {why}", fix=fix, node="head"))
         finally:
             tail.close()
             self._hand(None)
@@ -233,6 +255,6 @@ def _request(run_dir: Path) -> RunRequest | None:
 
 def _young(run_dir: Path) -> bool:
     try:
-        return time.time() - (run_dir / "request.json").stat().st_mtime < STARTING_SECONDS
+        return abs(time.time() - (run_dir / "request.json").stat().st_mtime) < STARTING_SECONDS
     except FileNotFoundError:
         return False

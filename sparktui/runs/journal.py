@@ -9,6 +9,7 @@ log lines, and go oldest first when even that is more than JOURNAL_BYTES.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import os
@@ -22,7 +23,8 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from sparktui.errors import StepFailed
-from sparktui.events import Event, LogLine, Progress, from_plain, to_plain
+from sparktui.events import Event, LogLine, Progress, RunFinished, from_plain, to_plain
+from sparktui.local_fault import local_fault
 
 VERSION = 1
 SEGMENT_BYTES = 2 * 1024 * 1024
@@ -30,6 +32,7 @@ KEPT_WHOLE = 2
 JOURNAL_BYTES = 8 * 1024 * 1024
 TEXT_LIMIT = 16_384
 """Characters of one text value; the rest is counted, not kept."""
+RESERVE, RESERVE_BYTES = "reserve", 16_384
 PROGRESS_SECONDS = 0.5
 BULKY = ("progress", "log_line")
 _SEGMENT = re.compile(r"journal(?:\.(\d+))?\.jsonl")
@@ -204,6 +207,13 @@ class Journal:
         self._waiting: dict[tuple[str, str, str], Progress] = {}
         self._fd = -1
         self._open()
+        self._reserve(run_dir / RESERVE)
+
+    def _reserve(self, path: Path) -> None:
+        """Room on the disk that is given back for the closing line: a full disk must not silence its own cause."""
+        self._reserved: Path | None = path
+        with contextlib.suppress(OSError), path.open("wb") as file:
+            os.posix_fallocate(file.fileno(), 0, RESERVE_BYTES)
 
     def _open(self) -> None:
         path = segment_path(self._run_dir, self._number)
@@ -236,7 +246,13 @@ class Journal:
             if now - self._written_at.get(key, -math.inf) >= PROGRESS_SECONDS:
                 self._put_progress(key, event)
 
+    def _give_reserve_back(self) -> None:
+        if self._reserved is not None:
+            self._reserved.unlink(missing_ok=True)
+            self._reserved = None
+
     def close(self) -> None:
+        self._give_reserve_back()
         if self._fd >= 0:
             self._flush_waiting()
             os.close(self._fd)
@@ -260,9 +276,15 @@ class Journal:
             if matters:
                 os.fsync(self._fd)
         except OSError as error:
+            if isinstance(event, RunFinished) and self._reserved is not None:
+                self._give_reserve_back()
+                self._append(event, matters=matters)
+                return
             if matters:
-                what = f"the journal cannot be written: {error.strerror}"
-                raise StepFailed(what, fix=f"make room for {self._run_dir}", node="head") from error
+                fault = local_fault(OSError(error.errno, error.strerror or "", str(self._run_dir)))
+                why = fault.what if fault else error.strerror or str(error)
+                fix = fault.fix if fault else f"ls -la {self._run_dir}"
+                raise StepFailed(f"the journal cannot be written: {why}", fix=fix, node="head") from error
             return
         self.seq += 1
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import json
 import os
@@ -67,10 +68,12 @@ class ClusterLock:
             "boot_id": process.boot_id,
             "run_id": run_id,
         }
-        os.ftruncate(fd, 0)
-        os.pwrite(fd, json.dumps(said).encode() + b"\n", 0)
-        os.fsync(fd)
         self._fd = fd
+        # On a full disk the lock holds all the same; it only cannot say whose it is.
+        with contextlib.suppress(OSError):
+            os.ftruncate(fd, 0)
+            os.pwrite(fd, json.dumps(said).encode() + b"\n", 0)
+            os.fsync(fd)
 
     def _held(self) -> LockHeld:
         by = holder(self._path.parent)

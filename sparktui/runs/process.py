@@ -11,6 +11,7 @@ import contextlib
 import os
 import signal
 import sys
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import NoReturn
@@ -18,8 +19,9 @@ from typing import NoReturn
 from sparktui import __version__
 from sparktui.errors import LockHeld, SparktuiError
 from sparktui.events import Note, Question, RunFinished, RunStarted, State
+from sparktui.local_fault import local_fault
 from sparktui.runs import answers, parts, retention
-from sparktui.runs.execute import Execution
+from sparktui.runs.execute import Execution, closing
 from sparktui.runs.follow import Condition, standing
 from sparktui.runs.identity import own
 from sparktui.runs.journal import Journal
@@ -42,9 +44,12 @@ def main(argv: list[str] | None = None, given: parts.Parts | None = None) -> int
     _leave_the_terminal(run_dir)
     try:
         return _Process(run_dir, given or parts.product(), cancel).main()
-    except SparktuiError as error:
-        print("\n".join(error.lines()), file=sys.stderr)
-        return error.exit_status
+    except (SparktuiError, OSError, MemoryError) as error:
+        said = error if isinstance(error, SparktuiError) else local_fault(error)
+        if said is None:
+            raise
+        print("\n".join(said.lines()), file=sys.stderr)
+        return said.exit_status
 
 
 def _leave_the_terminal(run_dir: Path) -> None:
@@ -106,7 +111,10 @@ class _Process:
             raise
         try:
             retention.prune(self._state_dir)
-            finished = self._run(request, journal)
+            try:
+                finished = self._run(request, journal)
+            except Exception as error:
+                finished = closing(error, "the run", partial(keep_traceback, self._run_dir, mask=journal.mask))
             journal.write(finished)
         finally:
             journal.close()
@@ -168,9 +176,14 @@ class _Process:
     def _say_how_the_last_one_ended(self, journal: Journal) -> None:
         earlier = [folder for folder in run_folders(self._state_dir) if folder.name < self._run_dir.name]
         last = standing(earlier[-1]) if earlier else None
-        if last is not None and last.condition is Condition.DIED and last.finished is not None:
-            text = f"run {last.run_id}: {last.finished.text}; going on from what the nodes say"
-            journal.write(Note("", "head", text, State.WARN))
+        if last is None or last.finished is None:
+            return
+        text = f"run {last.run_id}: {last.finished.text}; going on from what the nodes say"
+        if last.condition is Condition.UNREADABLE:
+            text = f"how run {last.run_id} ended cannot be read: {last.finished.text}. Next: {last.finished.fix}"
+        elif last.condition is not Condition.DIED:
+            return
+        journal.write(Note("", "head", text, State.WARN))
 
     async def _keep(self, journal: Journal) -> None:
         while True:

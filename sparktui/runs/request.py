@@ -6,8 +6,9 @@ import json
 import os
 import re
 import secrets
+import shutil
 from dataclasses import asdict, dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from sparktui.errors import UsageError
@@ -15,7 +16,7 @@ from sparktui.runs.identity import Identity
 
 SECRET_NAMES = frozenset({"API_KEY", "HF_TOKEN", "WORKER_PASS"})
 _RUN_ID = re.compile(r"\d{8}T\d{9}Z-[a-z0-9-]+")
-"""UTC to the millisecond first, so that names sort by age."""
+"""UTC to the millisecond first, so that names sort by age; later than every earlier one, whatever the clock says."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,13 +69,29 @@ def make_run_folder(state_dir: Path, request: RunRequest) -> Path:
     for name in sorted(request.overrides):
         if name.upper() in SECRET_NAMES:
             raise UsageError(f"{name} is not taken from the command line", fix=f"put {name}=… into {request.env_file}")
+    runs_folder(state_dir).mkdir(parents=True, exist_ok=True)
+    earlier = run_folders(state_dir)
     now = datetime.now(UTC)
+    if earlier:
+        # Names are the order: a clock that was set back must not put a new run before an older one.
+        now = max(now, _made_at(earlier[-1].name) + timedelta(milliseconds=1))
     stamp = f"{now:%Y%m%dT%H%M%S}{now.microsecond // 1000:03}Z"
     run_dir = runs_folder(state_dir) / f"{stamp}-{request.title}-{secrets.token_hex(2)}"
-    runs_folder(state_dir).mkdir(parents=True, exist_ok=True)
     run_dir.mkdir(mode=0o700)
-    write_json(run_dir / "request.json", asdict(request))
+    try:
+        write_json(run_dir / "request.json", asdict(request))
+    except OSError as error:
+        shutil.rmtree(run_dir, ignore_errors=True)
+        error.filename = error.filename or str(run_dir)
+        raise
     return run_dir
+
+
+def _made_at(name: str) -> datetime:
+    try:
+        return datetime.strptime(f"{name[:18]}000+0000", "%Y%m%dT%H%M%S%f%z")
+    except ValueError:  # digits that are no date
+        return datetime.min.replace(tzinfo=UTC)
 
 
 def read_request(run_dir: Path) -> RunRequest:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import time
 from pathlib import Path
@@ -15,8 +16,11 @@ _STARTING_SECONDS = 120
 
 
 def prune(state_dir: Path, *, kept_runs: int = KEPT_RUNS, kept_bytes: int = KEPT_BYTES) -> list[Path]:
-    """Delete the oldest runs beyond the limits, never one whose process lives; what was deleted."""
-    folders = run_folders(state_dir)
+    """Delete the oldest runs beyond the limits, never the newest nor one whose process lives; what was deleted."""
+    try:
+        folders = run_folders(state_dir)
+    except OSError:
+        return []
     sizes = {folder: _size(folder) for folder in folders}
     deleted: list[Path] = []
     for folder in folders[:-1]:
@@ -37,16 +41,16 @@ def _is_active(folder: Path) -> bool:
     if process is not None:
         return process.alive
     try:
-        return time.time() - folder.stat().st_mtime < _STARTING_SECONDS
-    except FileNotFoundError:
+        return abs(time.time() - folder.stat().st_mtime) < _STARTING_SECONDS
+    except OSError:
         return False
 
 
 def _size(folder: Path) -> int:
+    """Of what can be read: another user's run counts nothing, and is not deleted."""
     total = 0
-    for path in folder.iterdir():
-        try:
-            total += path.stat().st_size
-        except FileNotFoundError:
-            continue
+    with contextlib.suppress(OSError):
+        for path in folder.iterdir():
+            with contextlib.suppress(OSError):
+                total += path.lstat().st_size
     return total

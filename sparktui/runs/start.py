@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import shutil
+import stat
 import subprocess
 import sys
 import time
@@ -13,6 +15,7 @@ from pathlib import Path
 
 from sparktui.errors import DeadlineExceeded, LockHeld, StepFailed
 from sparktui.events import RunFinished, RunStarted
+from sparktui.local_fault import foreign
 from sparktui.runs import journal
 from sparktui.runs.lock import holder
 from sparktui.runs.request import RunRequest, make_run_folder, runs_folder
@@ -21,15 +24,22 @@ PROGRAM = (sys.executable, "-m", "sparktui.runs.process")
 _START_SECONDS = 60.0
 
 
-async def start(request: RunRequest, state_dir: Path, *, program: Sequence[str] = PROGRAM) -> Path:
+async def start(
+    request: RunRequest, state_dir: Path, *, logs_dir: Path | None = None, program: Sequence[str] = PROGRAM
+) -> Path:
     """Start the run and wait until its journal has begun; the run's folder, named by its id.
+
+    Args:
+        logs_dir: where its steps keep logs.
 
     Raises:
         LockHeld: another run is changing this cluster.
+        LocalFault: a file that the run would need belongs to another user; a disk that is full, and its kind.
         StepFailed: the process ended before it began; says why.
         DeadlineExceeded: it neither began nor ended.
     """
     refuse_when_held(state_dir)
+    refuse_foreign(state_dir, logs_dir)
     run_dir = make_run_folder(state_dir, request)
     process = _spawn(program, run_dir)
     until = time.monotonic() + _START_SECONDS
@@ -45,12 +55,7 @@ async def start(request: RunRequest, state_dir: Path, *, program: Sequence[str] 
                     raise LockHeld(entry.event.text, fix=entry.event.fix, node=entry.event.node or None)
                 raise StepFailed(entry.event.text, fix=entry.event.fix, node=entry.event.node or None)
         if ended:
-            last = _last_line(run_dir / "output.txt")
-            raise StepFailed(
-                f"the run's process ended before it began (status {process.returncode}){': ' + last if last else ''}",
-                fix=f"see {run_dir / 'output.txt'}",
-                node="head",
-            )
+            raise _ended_early(process.returncode, run_dir / "output.txt")
         await asyncio.sleep(0.03)
     process.kill()
     raise DeadlineExceeded(
@@ -76,6 +81,25 @@ def refuse_when_held(state_dir: Path) -> None:
     )
 
 
+def refuse_foreign(state_dir: Path, logs_dir: Path | None = None) -> None:
+    """Raises LocalFault, naming them all, when a file that a run needs is somebody else's (after a run under sudo)."""
+    needed = [state_dir, *([logs_dir] if logs_dir is not None else [])]
+    with contextlib.suppress(FileNotFoundError, PermissionError, NotADirectoryError):
+        needed += sorted(state_dir.iterdir())
+    refused = [path for path in needed if _is_foreign(path)]
+    if refused:
+        raise foreign(*refused)
+
+
+def _is_foreign(path: Path) -> bool:
+    try:
+        there = path.stat()
+    except OSError:
+        return False
+    access = os.R_OK | os.W_OK | (os.X_OK if stat.S_ISDIR(there.st_mode) else 0)
+    return there.st_uid != os.geteuid() and not os.access(path, access)
+
+
 def _spawn(program: Sequence[str], run_dir: Path) -> subprocess.Popen[bytes]:
     environment = dict(os.environ)
     here = Path(__file__).resolve().parents[2]
@@ -97,9 +121,13 @@ def _spawn(program: Sequence[str], run_dir: Path) -> subprocess.Popen[bytes]:
         os.close(fd)
 
 
-def _last_line(path: Path) -> str:
+def _ended_early(status: int, output: Path) -> StepFailed:
+    what = f"the run's process ended before it began (status {status})"
     try:
-        lines = path.read_text(errors="replace").strip().splitlines()
+        lines = [line for line in output.read_text(errors="replace").splitlines() if line.strip()][-2:]
     except OSError:
-        return ""
-    return lines[-1][:300] if lines else ""
+        lines = []
+    # Its own errors have the next step on a line behind the cause.
+    if len(lines) == 2 and lines[1].startswith("  next: "):
+        return StepFailed(f"{what}: {lines[0][:300]}", fix=lines[1].removeprefix("  next: "), node="head")
+    return StepFailed(f"{what}{': ' + lines[-1][:300] if lines else ''}", fix=f"see {output}", node="head")

@@ -102,7 +102,7 @@ def parse_settings(
 ) -> Settings:
     """`load_settings` for a text in hand; touches no file."""
     environment = environment or {}
-    home = environment.get("HOME") or pwd.getpwuid(os.getuid()).pw_dir
+    home = environment.get("HOME") or _home()
     # HOME alone: any other variable in a value would make the file mean something else in another terminal.
     file = parse_env(text, {"HOME": home})
     problems = [*earlier, *file.problems]
@@ -148,6 +148,13 @@ def parse_settings(
     if _errors(problems):
         raise _refused(problems, where)
     return settings.model_copy(update={"notices": tuple(_hide(each) for each in problems)})
+
+
+def _home() -> str:
+    try:
+        return pwd.getpwuid(os.getuid()).pw_dir
+    except KeyError:
+        raise SettingsError(f"HOME is not set, and user {os.getuid()} has no home", fix="export HOME=/path") from None
 
 
 def _named(profile: str) -> Profile:

@@ -9,6 +9,7 @@ from contextlib import aclosing
 from sparktui.engine.endpoint import local_url
 from sparktui.errors import SparktuiError
 from sparktui.events import Event, Finding, State
+from sparktui.local_fault import LocalFault
 from sparktui.remote import our_containers
 from sparktui.remote.link import NodeLink
 from sparktui.remote.server import EngineServer, ServerError
@@ -75,7 +76,8 @@ async def _node(link: NodeLink) -> list[Finding]:
         found = await our_containers.find(link)
     except (SparktuiError, OSError) as raised:
         error = our_containers.refusal(link, raised)
-        return [row(State.UNKNOWN, error.what, error.fix, unreachable=error.exit_status == 3)]
+        state = State.FAIL if isinstance(error, LocalFault) else State.UNKNOWN
+        return [row(state, error.what, error.fix, unreachable=error.exit_status == 3)]
     others = [
         Finding(STEP, "container", node, State.INFO, f"{each.name} ({each.role}): {each.status}")
         for each in found

@@ -19,6 +19,7 @@ from textual.screen import ModalScreen
 from textual.worker import Worker, WorkerState
 
 from sparktui.errors import DeadlineExceeded, SparktuiError, StepFailed
+from sparktui.local_fault import local_fault
 from sparktui.runs.view import StepView
 from sparktui.shipped import shipped
 from sparktui.telemetry.history import History
@@ -392,10 +393,12 @@ class SparkApp(BootWatching):
 
     @work(group="traceback", exit_on_error=False)
     async def keep_traceback(self, error: BaseException) -> None:
-        where = await self.session.keep_traceback(error)
-        self.notify(
-            f"sparktui: {type(error).__name__}: {error}\n  next: {where}", severity="error", timeout=20, markup=False
-        )
+        known: SparktuiError | None = error if isinstance(error, SparktuiError) else None
+        if isinstance(error, OSError | MemoryError):
+            known = local_fault(error)
+        what = str(known) if known else f"{type(error).__name__}: {error}"
+        where = known.fix if known else await self.session.keep_traceback(error)
+        self.notify(f"sparktui: {what}\n  next: {where}", severity="error", timeout=20, markup=False)
 
     async def on_unmount(self) -> None:
         with contextlib.suppress(TimeoutError):

@@ -194,7 +194,7 @@ class Session:
         program = self.start.program or starting.PROGRAM
         state_dir = self.settings.state_dir
         # With a loop of its own: what it does between two looks at the folder is to wait.
-        start = partial(starting.start, request, state_dir, program=program)
+        start = partial(starting.start, request, state_dir, logs_dir=self.settings.logs_dir, program=program)
         return await self._starting.do(state_dir, lambda: asyncio.run(start()))
 
     async def current(self) -> Path | None:
@@ -333,7 +333,11 @@ def _remembered(state_dir: Path) -> dict[str, StepView]:
     from sparktui.runs.request import run_folders
 
     kept: dict[str, StepView] = {}
-    for run_dir in run_folders(state_dir)[-REMEMBERED_RUNS:]:
+    try:
+        folders = run_folders(state_dir)
+    except OSError:
+        return kept  # `current` says why
+    for run_dir in folders[-REMEMBERED_RUNS:]:
         view = RunView()
         try:
             for entry in journal.read(run_dir):

@@ -247,7 +247,7 @@ def test_a_full_disk_says_so_and_leaves_whole_lines(tmp_path: Path, monkeypatch:
         return done
 
     monkeypatch.setattr(journal.os, "write", limited)
-    with pytest.raises(StepFailed, match="No space left on device"):
+    with pytest.raises(StepFailed, match="its disk is full"):
         writer.write(Note("s", "head", "torn"))
     writer.write(LogLine("s", "head", "not worth an error"))
     monkeypatch.undo()

@@ -62,3 +62,24 @@ def test_foreign_folders_are_left_alone(tmp_path: Path) -> None:
     make(tmp_path, 2)
     prune(tmp_path, kept_runs=1)
     assert (tmp_path / "runs/my notes").is_dir()
+
+
+def test_a_clock_that_was_set_back_does_not_put_a_new_run_before_an_older_one(tmp_path: Path) -> None:
+    request = RunRequest(env_file="/x/.env", verbs=("status",))
+    made = [make_run_folder(tmp_path, request)]
+    future = made[0].with_name("2099" + made[0].name[4:])
+    made[0].rename(future)
+    made = [future, *(make_run_folder(tmp_path, request) for _ in range(3))]
+    assert run_folders(tmp_path) == made
+    assert prune(tmp_path, kept_runs=1) == []  # young ones may be starting
+    for folder in made:
+        os.utime(folder, (1, 1))
+    assert prune(tmp_path, kept_runs=1) == made[:3]
+    assert run_folders(tmp_path) == made[3:]
+
+
+def test_a_run_of_another_user_is_neither_counted_nor_a_reason_to_fail(tmp_path: Path) -> None:
+    (tmp_path / "runs").mkdir()
+    for number in range(3):
+        (tmp_path / "runs" / f"2026010{number + 1}T000000000Z-up-abcd").write_text("a file where a folder belongs")
+    prune(tmp_path, kept_runs=1)
