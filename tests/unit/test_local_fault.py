@@ -128,10 +128,10 @@ def test_a_run_that_fills_its_disk_still_says_so_in_its_closing_line(tmp_path: P
     with mounted(tmp_path / "state", "size=128k") as state:
         journal = Journal(state)
         journal.write(Note("pack", "head", "begun"))
-        with pytest.raises(StepFailed, match="its disk is full") as caught, (state / "fill").open("wb", buffering=0) as file:
-            with contextlib.suppress(OSError):
-                while file.write(bytes(4096)):
-                    pass
+        with (state / "fill").open("wb", buffering=0) as file, contextlib.suppress(OSError):
+            while file.write(bytes(4096)):
+                pass
+        with pytest.raises(StepFailed, match="its disk is full") as caught:
             for number in range(200):
                 journal.write(Note("pack", "head", f"{number} " + "x" * 100))
         journal.write(RunFinished(1, caught.value.what, caught.value.fix, "head"))
