@@ -89,7 +89,7 @@ def test_padding_is_zero_its_scales_one_and_every_fp8_layer_converts(found: dict
 @pytest.mark.parametrize(
     ("setup", "passed"),
     [
-        # Nine attentions have seven tensors with heads or groups; both models read the whole checkpoint, and pad their own.
+        # Nine attentions have seven tensors with heads or groups; both read all of it, and pad their own.
         (THREE[0], {"same": 6945, "padded": 9 * 7}),
         # Three gates have two, and the 129th expert of three stages six.
         (THREE[1], {"same": 6939, "padded": 9 * 7 + 3 * 2, "made": 3 * 6}),
