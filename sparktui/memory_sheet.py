@@ -64,7 +64,7 @@ def rows(plan: MemoryPlan, names: dict[int, str], loads: Sequence[Finding] = ())
             for item in rank.items
         ]
     events += loads
-    events += [Note(STEP, "head", text, State.WARN) for text in plan.warnings]
+    events += [Note(STEP, "head", text, State.WARN) for text in (*plan.warnings, *plan.advice)]
     events += [Note(STEP, "head", text, State.FAIL) for text in plan.refusals]
     if plan.refusals:
         return [*events, RunFinished(1, plan.refusals[0], "change the setting it names, then: sparktui plan", "head")]

@@ -27,9 +27,11 @@ from spark_overlay import __version__, checkpoint_config
 from spark_overlay.arming import values_of
 from spark_overlay.health import http_status, local_address
 from spark_overlay.key_file import KeyFileError, read_key
-from spark_overlay.known_names import known_names
+from spark_overlay.known_names import NO_EFFECT, known_names, without_effect
 from spark_overlay.launch_args import CONTEXT_MAX, Launch, LaunchError, Problem, build, served_name
 from spark_overlay.ledger import LEDGER
+from spark_overlay.packed_rows import fallback
+from spark_overlay.row_store import Options
 from spark_overlay.supervisor import Supervisor, python_child
 from spark_overlay.switches import SwitchError, unknown
 from spark_overlay.warm_up import PROMPT_WORDS, Server, warm_up
@@ -59,6 +61,11 @@ def launch_of(environment: Mapping[str, str]) -> Launch:
             read(environment)
         except LaunchError as error:
             wrong += error.problems
+    for read_rows in (Options.from_environment, fallback):
+        try:
+            read_rows(environment)
+        except ValueError as error:
+            wrong.append(Problem(str(error), f"correct {str(error).partition('=')[0]}"))
     try:
         values_of(LEDGER, environment)
     except SwitchError as error:
@@ -69,7 +76,9 @@ def launch_of(environment: Mapping[str, str]) -> Launch:
         raise LaunchError((*error.problems, *wrong)) from error
     if wrong:
         raise LaunchError(tuple(wrong))
-    return replace(launch, warnings=(*launch.warnings, *unknown(environment, known_names(LEDGER))))
+    warnings = (*launch.warnings, *unknown(environment, known_names(LEDGER) | NO_EFFECT))
+    note = without_effect(environment, LEDGER)
+    return replace(launch, warnings=warnings, notes=(note,) if note else ())
 
 
 def warm_up_wanted(environment: Mapping[str, str]) -> bool:
@@ -202,6 +211,8 @@ def run() -> int:
         return REFUSED
     for warning in launch.warnings:
         say(f"WARNING {warning}")
+    for note in launch.notes:
+        say(note)
     say(f"rank={rank} starts: {shlex.join(launch.argv)}")
     watch = ReadyWatch(environment, key, started, ready_seconds) if rank == "0" else None
     engine = Supervisor(python_child("spark_overlay.engine_process", launch.argv), environment, grace_seconds)
@@ -231,6 +242,8 @@ def show_arguments(as_json: bool) -> int:
         return REFUSED
     for warning in launch.warnings:
         print(f"warning: {warning}", file=sys.stderr)
+    for note in launch.notes:
+        print(f"note: {note}", file=sys.stderr)
     print(json.dumps(list(launch.argv)) if as_json else shlex.join(launch.argv))
     return 0
 

@@ -95,6 +95,7 @@ class Launch:
 
     argv: tuple[str, ...]
     warnings: tuple[str, ...]
+    notes: tuple[str, ...] = ()
 
 
 class _Environment:

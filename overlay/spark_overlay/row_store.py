@@ -138,22 +138,22 @@ class Options:
         DSV41_STATS_SECONDS. Strict. Raises ValueError that names the setting.
         """
 
-        def number(name: str, default: str, most: float) -> float:
+        def number(name: str, default: str, least: int, most: int, kind: type[float] = int) -> float:
             text = environment.get(name, "").strip() or default
             try:
-                value = float(text)
+                value = kind(text)
             except ValueError:
-                raise ValueError(f"{name}={text} is no number") from None
-            if not 0 <= value <= most:
-                raise ValueError(f"{name}={text} is not from 0 to {most:g}")
+                raise ValueError(f"{name}={text} is no {'whole ' if kind is int else ''}number") from None
+            if not least <= value <= most:
+                raise ValueError(f"{name}={text} is not from {least} to {most}")
             return value
 
         return cls(
-            depth=max(1, int(number("DSV41_IO_THREADS", "96", 4096))),
+            depth=int(number("DSV41_IO_THREADS", "96", 1, 4096)),
             strict=True,
-            cache_bytes=int(number("DSV41_CACHE_GIB", "0", 1024) * 2**30) // max(1, files),
-            cache_ways=max(1, int(number("DSV41_CACHE_WAYS", "4", 16))),
-            stats_seconds=int(number("DSV41_STATS_SECONDS", "60", 86400)),
+            cache_bytes=int(number("DSV41_CACHE_GIB", "0", 0, 64, float) * 2**30) // max(1, files),
+            cache_ways=int(number("DSV41_CACHE_WAYS", "4", 1, 16)),
+            stats_seconds=int(number("DSV41_STATS_SECONDS", "60", 0, 86400)),
         )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -86,7 +87,7 @@ class DiskRow:
     @property
     def text(self) -> str:
         """`needs 476 GiB checkpoint + 65 GiB Engram rows, has 300 GiB: short by 241 GiB`."""
-        parts = [f"{gib_text(need.missing_bytes)} {need.what}" for need in self.needs if need.missing_bytes]
+        parts = [f"{need_text(need.missing_bytes)} {need.what}" for need in self.needs if need.missing_bytes]
         if not parts:
             return "needs nothing more"
         needs = "needs " + " + ".join(parts)
@@ -99,8 +100,14 @@ class DiskRow:
 
 
 def gib_text(size_bytes: int) -> str:
+    """A size that is there or missing, from 10 GiB in whole GiB."""
     gib = size_bytes / GIB
     return f"{gib:.0f} GiB" if gib >= 10 else f"{gib:.1f} GiB"
+
+
+def need_text(size_bytes: int) -> str:
+    """A size that has to fit; from 100 GiB rounded up: the checkpoint's 475.3 GiB are 476, as in every text."""
+    return f"{math.ceil(size_bytes / GIB)} GiB" if size_bytes >= 100 * GIB else gib_text(size_bytes)
 
 
 def disk_sheet(needs: Sequence[DiskNeed], filesystems: Mapping[str, FilesystemView | None]) -> tuple[DiskRow, ...]:

@@ -11,15 +11,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
+from sparktui.cluster.padding import padding_bytes
+
 GIB = 1024**3
 ASSUMED_TOTAL_GIB = 121.7
 """MemTotal of an NVIDIA-branded Spark; other makers' boxes have a little less, so it is read where a node answers."""
 WEIGHTS_GIB = {2: 145.0, 3: 101.0, 4: 77.0}
 """A rank's share of weights without Engram, published by the recipe."""
 ALL_WEIGHTS_GIB = 305.0
-ADAPTERS_GIB = {3: 3.5}
-"""Padding, 8-bit copies and kernels beside the weights: set so that the pools reported for three Sparks come out."""
-ADAPTERS_ELSE_GIB = 0.5
 BEFORE_LOAD_GIB = 8.7
 """System, driver and CUDA on a worker: 121.7 less the 113.0 that a worker had free before loading (log of 11 Sep)."""
 HEAD_EXTRA_GIB = 1.3
@@ -30,7 +29,6 @@ SLIDING_WINDOW_GIB = 0.30
 MULTIMODAL_RESERVE_GIB = 0.10
 GRAPH_GIB_PER_BATCH_SIZE = 0.15
 """0.58 GiB for four batch sizes in the same log."""
-RESIDENT_SCALES_GIB = 2.0
 CONNECTIONS_PER_CHANNEL = 16
 LL_BYTES = 512 * 1024
 LL128_DEFAULT_BYTES = 4_915_200
@@ -41,10 +39,42 @@ INDEXER_CAP_GIB = 2.0
 """SGLang 0.5.23 works through the scores in blocks of this budget."""
 LONG_PROMPT_LIMIT = 2.02e8
 """Chunk times prompt that owners of three Sparks found safe."""
+STRAINING_PROMPT_TOKENS = 32_768
+"""Up to this a head of three Sparks is left alone: what the recipe advises where nobody watches."""
+LONGEST_SEEN_TOKENS = 208_000
+"""The longest prompt that the recipe reports from three Sparks."""
 RESERVE_GIB = 2.0
 """Below this a Spark is close to a hang that only a power cycle ends."""
 TIGHT_GIB = 4.0
 UNCERTAINTY_GIB = 1.5
+
+
+@dataclass(frozen=True, slots=True)
+class Unexplained:
+    """What reported boots hold beside published weights and computed padding, GiB: from `low` to `high`.
+
+    Attributes:
+        counted: what the sheet takes.
+        source: the boots that the ends come from.
+    """
+
+    low: float
+    counted: float
+    high: float
+    source: str
+
+
+UNEXPLAINED = {
+    3: Unexplained(
+        -5.3,
+        2.5,
+        3.2,
+        "11 Sep: 96.7 GiB loaded in all; later with 8-bit copies pools of 658,000 to 750,000 tokens at 0.95 and none "
+        "at 0.9436",
+    ),
+    4: Unexplained(-0.2, 0.5, 2.6, "pools of 7.5 to 7.8 million tokens with SGLang's loader, 6.0 to 6.5 with another"),
+}
+UNEXPLAINED_ELSE = Unexplained(-0.2, 0.5, 2.6, "as for four Sparks: no boot of this many is reported")
 
 
 class Fit(StrEnum):
@@ -70,7 +100,7 @@ class MemoryInput:
     head_fraction: float
     worker_fraction: float
     engram_cache_gib: float
-    resident_scales: bool
+    expert_groups: int
     nccl_buffer_bytes: int
     nccl_ll128_bytes: int
     nccl_protocols: str
@@ -117,11 +147,12 @@ class RankMemory:
 
 @dataclass(frozen=True, slots=True)
 class MemoryPlan:
-    """All ranks. `refusals` stop a start; `warnings` do not."""
+    """All ranks. `refusals` stop a start; `warnings` do not; `advice` holds for the settings as shipped as well."""
 
     ranks: tuple[RankMemory, ...]
     refusals: tuple[str, ...]
     warnings: tuple[str, ...]
+    advice: tuple[str, ...] = ()
 
     @property
     def fit(self) -> Fit:
@@ -198,7 +229,19 @@ def memory_plan(plan: MemoryInput) -> MemoryPlan:
             name = "the head" if rank.rank == 0 else f"rank {rank.rank}"
             text = f"{name} {rank.reasons[0]}"
             (refusals if rank.free_gib + UNCERTAINTY_GIB < 0 else warnings).append(text)
-    return MemoryPlan(ranks, tuple(refusals), tuple(warnings))
+    return MemoryPlan(ranks, tuple(refusals), tuple(warnings), _advice(plan))
+
+
+def _advice(plan: MemoryInput) -> tuple[str, ...]:
+    if plan.ranks > 3 or plan.context_tokens <= STRAINING_PROMPT_TOKENS:
+        return ()
+    text = (
+        f"CONTEXT_LENGTH={plan.context_tokens}: a prompt over about 32,000 tokens strains the head's memory on three "
+        "Sparks"
+    )
+    if plan.context_tokens > LONGEST_SEEN_TOKENS:
+        text += f", and one over {LONGEST_SEEN_TOKENS:,} was never seen to work"
+    return (f"{text}. Write CONTEXT_LENGTH={STRAINING_PROMPT_TOKENS} where nobody watches",)
 
 
 def _gib(tokens: int) -> float:
@@ -213,14 +256,14 @@ def _rank(plan: MemoryInput, rank: int) -> RankMemory:
     read = plan.total_bytes.get(rank)
     total = ASSUMED_TOTAL_GIB if read is None else read / GIB
     weights = rank_weights_gib(plan.ranks) if plan.weights_gib is None else plan.weights_gib
-    adapters = ADAPTERS_GIB.get(plan.ranks, ADAPTERS_ELSE_GIB)
+    padding = padding_bytes(plan.ranks, plan.expert_groups) / GIB
+    unexplained = UNEXPLAINED.get(plan.ranks, UNEXPLAINED_ELSE)
     before = BEFORE_LOAD_GIB + (HEAD_EXTRA_GIB if rank == 0 else 0.0)
-    scales = RESIDENT_SCALES_GIB if plan.resident_scales else 0.0
     fraction = plan.head_fraction if rank == 0 else plan.worker_fraction
     # the engine's own rule: free after loading, less the share it must leave of what was free before;
     # the row cache fills later, so it does not count here and does below
     free_before = total - before
-    budget = free_before - weights - adapters - scales - (1 - fraction) * free_before
+    budget = free_before - weights - padding - unexplained.counted - (1 - fraction) * free_before
     budget -= MULTIMODAL_RESERVE_GIB + SLIDING_WINDOW_GIB
     got = min(pages(plan.pool_tokens), max(0, _tokens(budget)))
     score = INDEXER_BYTES * plan.chunk_tokens * plan.context_tokens / GIB
@@ -233,8 +276,13 @@ def _rank(plan: MemoryInput, rank: int) -> RankMemory:
         items.append(Item("server, tokenizer, exporter", HEAD_EXTRA_GIB, "the head of the same boot had 111.5 GiB"))
     items += [
         Item("weights", weights, "published by the recipe" if plan.weights_gib is None else "size of this checkpoint"),
-        Item("padding, 8-bit copies, kernels", adapters, "estimate, from reported pools"),
-        Item("Engram cache", plan.engram_cache_gib + scales, "DSV41_CACHE_GIB, DSV41_RESIDENT_SCALES"),
+        Item("padding", padding, f"computed from the tensors' sizes for TP_SIZE={plan.ranks}"),
+        Item(
+            "not explained",
+            unexplained.counted,
+            f"estimate, between {unexplained.low} and {unexplained.high}: {unexplained.source}",
+        ),
+        Item("Engram cache", plan.engram_cache_gib, "DSV41_CACHE_GIB"),
         Item("KV pool", _gib(got) + SLIDING_WINDOW_GIB, f"{got:,} tokens of {BYTES_PER_TOKEN} bytes, and the window"),
         Item("CUDA graphs", GRAPH_GIB_PER_BATCH_SIZE * plan.max_running_requests, "0.15 GiB a batch size, estimate"),
         Item("NCCL buffers", nccl_gib(plan), "NCCL_BUFFSIZE and so on, at most"),

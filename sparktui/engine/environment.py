@@ -30,7 +30,6 @@ PASSED_ON = (
     "dsv41_cache_gib",
     "dsv41_cache_ways",
     "dsv41_io_threads",
-    "dsv41_resident_scales",
     "dsv41_stats_seconds",
     "dsv41_packed_dir",
     "dsv41_engram_prefetch",
@@ -40,6 +39,8 @@ PASSED_ON = (
     # speculation
     "spec_algo",
     "dspark_block_size",
+    "dsv41_verify_cap",
+    "dsv41_block_verify",
     "dspark_sps_table",
     "dspark_sts_table",
     # caps and loops
@@ -51,18 +52,6 @@ PASSED_ON = (
     "dsv41_loop_repeats",
     "dsv41_loop_line_repeats",
     "dsv41_loop_identical",
-    # decode adapters
-    "dsv41_wo_a_w8",
-    "dsv41_wo_a_w8_mid",
-    "dsv41_wo_a_w8_drop",
-    "dsv41_wo_a_w8_draft",
-    "dsv41_draft_head_fp8",
-    "dsv41_draft_head_fp8_impl",
-    "dsv41_verify_cap",
-    "dsv41_block_verify",
-    "dsv41_draft_tau",
-    "dsv41_folded_fence",
-    "dsv41_autotune_keep",
     # answers
     "served_model_name",
     "sglang_dsv41_reasoning_effort",
@@ -150,6 +139,7 @@ _OURS_ALONE = frozenset(
         "VLLM_HOST_IP",
         "NCCL_IB_GID_INDEX",
         "OFFLOAD_MODE",
+        "HF_REVISION",
     }
 )
 """Names that another setting decides, per rank or for all; EXTRA_CONTAINER_ENV cannot."""
@@ -200,8 +190,14 @@ def uses_rdma(settings: Settings) -> bool:
     return settings.nccl_net == "IB" and not settings.nccl_ib_disable
 
 
-def engine_environment(settings: Settings, node: Node, gid_index: int | None) -> dict[str, str]:
-    """Everything the engine container of one rank is told; never a secret."""
+def engine_environment(
+    settings: Settings, node: Node, gid_index: int | None, revision: str | None = None
+) -> dict[str, str]:
+    """Everything the engine container of one rank is told; never a secret.
+
+    Args:
+        revision: the checkpoint's full commit, which packed rows of another commit are refused by.
+    """
     environment = {}
     for field in PASSED_ON:
         value = text_of(getattr(settings, field))
@@ -222,6 +218,8 @@ def engine_environment(settings: Settings, node: Node, gid_index: int | None) ->
     }
     if settings.extra_sglang_args:
         environment["EXTRA_SGLANG_ARGS"] = shlex.join(settings.extra_sglang_args)
+    if revision is not None:
+        environment["HF_REVISION"] = revision
     if gid_index is not None and uses_rdma(settings):
         environment["NCCL_IB_GID_INDEX"] = str(gid_index)
     if settings.profile.is_ring:

@@ -31,7 +31,7 @@ def memory_input(
         head_fraction=settings.head_mem_fraction_static,
         worker_fraction=settings.mem_fraction_static,
         engram_cache_gib=settings.dsv41_cache_gib,
-        resident_scales=settings.dsv41_resident_scales,
+        expert_groups=settings.ep_size,
         nccl_buffer_bytes=settings.nccl_buffsize,
         nccl_ll128_bytes=settings.nccl_ll128_buffsize,
         nccl_protocols=settings.nccl_proto,

@@ -97,8 +97,13 @@ def _nccl_mounts(settings: Settings, node: Node) -> tuple[Mount, ...]:
     return (Mount(folder, settings.nccl_container_dir, read_only=True),)
 
 
-def engine_spec(settings: Settings, node: Node, gid_index: int | None, image: str) -> ContainerSpec:
+def engine_spec(
+    settings: Settings, node: Node, gid_index: int | None, image: str, revision: str | None = None
+) -> ContainerSpec:
     """The container of one rank.
+
+    Args:
+        revision: the checkpoint's full commit, as the download recorded it; None where that is not known.
 
     Raises:
         StepFailed: RoCE is asked for and no GID index is known: a guessed one connects wrongly or not at all.
@@ -127,7 +132,7 @@ def engine_spec(settings: Settings, node: Node, gid_index: int | None, image: st
             image=image,
             labels=owner_labels(settings, "head" if node.is_head else "worker", node.rank),
             command=("run",),
-            environment=engine_environment(settings, node, gid_index),
+            environment=engine_environment(settings, node, gid_index, revision),
             mounts=tuple(mounts),
             devices=(INFINIBAND,) if rdma else (),
             gpus_all=True,
@@ -145,7 +150,11 @@ def engine_spec(settings: Settings, node: Node, gid_index: int | None, image: st
 
 
 def launch_specs(
-    settings: Settings, gid_index_by_rank: Mapping[int, int], image: str | None = None
+    settings: Settings,
+    gid_index_by_rank: Mapping[int, int],
+    image: str | None = None,
+    *,
+    revision: str | None = None,
 ) -> tuple[LaunchSpec, ...]:
     """All ranks in rank order, head first; the serve step starts the workers before the head.
 
@@ -153,9 +162,12 @@ def launch_specs(
         gid_index_by_rank: what was decided for each node just now (cluster/gid.py, the pin included). Not needed
             when RoCE is off.
         image: SETTINGS' image when not given.
+        revision: the checkpoint's full commit, as the download recorded it; None where that is not known.
     """
     return tuple(
-        LaunchSpec(node, engine_spec(settings, node, gid_index_by_rank.get(node.rank), image or settings.image))
+        LaunchSpec(
+            node, engine_spec(settings, node, gid_index_by_rank.get(node.rank), image or settings.image, revision)
+        )
         for node in settings.nodes
     )
 

@@ -9,6 +9,8 @@ from enum import StrEnum
 class Severity(StrEnum):
     ERROR = "error"
     WARNING = "warning"
+    INFO = "info"
+    """Good to know; there is nothing to put right."""
     NOTE = "note"
     """Worth a look while editing; a check of its own judges it on the nodes."""
 

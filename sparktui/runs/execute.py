@@ -120,7 +120,8 @@ class Execution:
             if notice.severity is Severity.NOTE:
                 continue
             where = f"line {notice.line}: " if notice.line else ""
-            self._emit(Note("settings", "head", f"{where}{notice.reason}", State.WARN))
+            state = State.INFO if notice.severity is Severity.INFO else State.WARN
+            self._emit(Note("settings", "head", f"{where}{notice.reason}", state))
 
     @property
     def _can_ask(self) -> bool:

@@ -76,9 +76,6 @@ class SshSettings(Group):
     ssh_identity: str = setting(
         SSH, "The private key to use. Empty: your agent, your ssh config and the usual key files, in that order.", ""
     )
-    remote_timeout: Whole = setting(
-        SSH, "How long a command on a node may be silent; 0 is no limit.", "600", unit="seconds", low=0, high=86_400
-    )
 
 
 class FileSettings(Group):
@@ -184,7 +181,6 @@ class NfsSettings(Group):
         "",
     )
     nfs_volume: str = setting(NFS, "The Docker volume on the workers.", "dsv41-weights", in_examples=False)
-    nfs_export_name: str = setting(NFS, "The export's name.", "dsv41-native", in_examples=False)
 
 
 class FabricSettings(Group):

@@ -1,4 +1,4 @@
-"""Settings of the engine: memory and batch, speculation, caps, boot, adapters."""
+"""Settings of the engine: memory and batch, speculation, caps, boot."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ ENGRAM = "Engram rows"
 SPECULATION = "Speculation"
 CAPS = "Caps and loops"
 BOOT = "Boot"
-ADAPTERS = "Decode adapters"
 EXTRA = "Passed through"
 
 
@@ -113,13 +112,7 @@ class EngramSettings(Group):
         high=64,
     )
     dsv41_cache_ways: Whole = setting(ENGRAM, "Ways of that cache.", "4", four="16", low=1, high=16, in_examples=False)
-    dsv41_io_threads: Whole = setting(ENGRAM, "Threads that read rows.", "96", low=1, high=1024, in_examples=False)
-    dsv41_resident_scales: Switch = setting(
-        ENGRAM,
-        "1 keeps the scales in memory: about 1 GiB a layer, which leaves three Sparks no KV pool.",
-        "0",
-        in_examples=False,
-    )
+    dsv41_io_threads: Whole = setting(ENGRAM, "Row reads in flight at once.", "96", low=1, high=4096, in_examples=False)
     dsv41_stats_seconds: Whole = setting(
         ENGRAM,
         "How often the engine logs its row reads; 0 is never.",
@@ -152,6 +145,16 @@ class SpeculationSettings(Group):
         SPECULATION, "Draft model: DSPARK, or off.", "DSPARK", choices=("DSPARK", "off", "none", "0")
     )
     dspark_block_size: Whole = setting(SPECULATION, "Tokens drafted a step.", "5", unit="tokens", low=1, high=16)
+    dsv41_verify_cap: VerifyCap = setting(
+        SPECULATION,
+        "conf:T: drafts that survive with less than T, by the draft's own confidence, read no experts and are not "
+        "accepted; off verifies all.",
+        "conf:0.1",
+        in_examples=False,
+    )
+    dsv41_block_verify: Switch = setting(
+        SPECULATION, "Drafts are accepted a block at a time, exact in distribution.", "1", in_examples=False
+    )
     dspark_sps_table: str = setting(
         SPECULATION,
         "Ignored on this model: the table crashed CUDA-graph capture.",
@@ -230,63 +233,8 @@ class BootSettings(Group):
     skip_smoke: Switch = setting(
         BOOT, "1: serve and up end without a smoke; smoke by itself asks all the same.", "0", in_examples=False
     )
-    skip_prepare: Switch = setting(
-        BOOT, "Of the recipe: its container downloads nothing. Ours never does.", "1", in_examples=False
-    )
-    skip_verify: Switch = setting(
-        BOOT, "Of the recipe: its container does not hash the checkpoint. Ours never does.", "1", in_examples=False
-    )
-    rm_timeout: Whole = setting(
-        BOOT, "How long removing a container may take.", "30", unit="seconds", low=1, high=3600, in_examples=False
-    )
     force: Switch = setting(BOOT, "1 serves although another program uses a GPU.", "0", in_examples=False)
     doctor_strict: Switch = setting(BOOT, "1: a warning of doctor fails it as well.", "0", in_examples=False)
-
-
-class AdapterSettings(Group):
-    dsv41_wo_a_w8: Switch = setting(ADAPTERS, "An 8-bit copy of the wo_a weights for decode.", "1", in_examples=False)
-    dsv41_wo_a_w8_mid: Switch = setting(ADAPTERS, "That copy for 9 to 192 rows as well.", "1", in_examples=False)
-    dsv41_wo_a_w8_drop: Switch = setting(
-        ADAPTERS,
-        "The 16-bit wo_a is freed, about 640 MB a rank; without this three Sparks have no room for the copy.",
-        "1",
-        in_examples=False,
-    )
-    dsv41_wo_a_w8_draft: Switch = setting(
-        ADAPTERS,
-        "The draft's wo_a as well; refused together with DROP: the draft then loses its weights.",
-        "0",
-        in_examples=False,
-    )
-    dsv41_draft_head_fp8: Switch = setting(ADAPTERS, "The draft's output head in 8 bits.", "1", in_examples=False)
-    dsv41_draft_head_fp8_impl: str = setting(
-        ADAPTERS, "How that head is computed.", "", four="tp4", choices=("", "tp4"), in_examples=False
-    )
-    dsv41_verify_cap: VerifyCap = setting(
-        ADAPTERS,
-        "conf:T: drafts that survive with less than T, by the draft's own confidence, read no experts and are not "
-        "accepted; off verifies all.",
-        "conf:0.1",
-        in_examples=False,
-    )
-    dsv41_block_verify: Switch = setting(
-        ADAPTERS, "Drafts are accepted a block at a time, exact in distribution.", "1", in_examples=False
-    )
-    dsv41_draft_tau: Number = setting(
-        ADAPTERS,
-        "Scales the draft sampler's temperature; 1 leaves it alone.",
-        "1",
-        four="0.7",
-        low=0,
-        high=2,
-        in_examples=False,
-    )
-    dsv41_folded_fence: Switch = setting(
-        ADAPTERS, "Closes a race in folded draft sampling.", "0", four="1", in_examples=False
-    )
-    dsv41_autotune_keep: Switch = setting(
-        ADAPTERS, "Kernel tuning is kept between boots while nothing that matters changed.", "1", in_examples=False
-    )
 
 
 class ExtraSettings(Group):

@@ -15,7 +15,7 @@ from sparktui.cluster.profile import PROFILES, Profile, infer_profile, named_pro
 from sparktui.envfile import EnvFile, Problem, Severity, decode_env, parse_env
 from sparktui.errors import SettingsError, UsageError
 from sparktui.settings.model import SECRET_NAMES, SETTINGS, Settings, default_text
-from sparktui.settings.names import ALIASES, ELSEWHERE, ENGINE_PREFIXES, nearest, numbered
+from sparktui.settings.names import ALIASES, ELSEWHERE, ENGINE_PREFIXES, NO_EFFECT, nearest, numbered
 from sparktui.settings.problems import SettingsRefused
 from sparktui.settings.rules import problems_of
 
@@ -126,6 +126,7 @@ def parse_settings(
     for name in PATHS:
         if values[name] == "~" or values[name].startswith("~/"):
             values[name] = home + values[name][1:]
+    problems += _without_effect(file, values.get("EXTRA_CONTAINER_ENV", ""))
     broken = {each.name for each in file.broken if each.name}
     fields: dict[str, Any] = {name.lower(): value for name, value in values.items() if name in SETTINGS}
     problems += _choice_problems(values, lines, broken)
@@ -185,7 +186,7 @@ def _file_values(
             problems.append(
                 Problem(line, f"{name} is not read: {ELSEWHERE[name]}", name=name, severity=Severity.WARNING)
             )
-        elif name not in used:
+        elif name not in used and name not in NO_EFFECT:
             problems.append(_unknown(name, line, Severity.WARNING))
     for target, members in listed.items():
         if target in values:
@@ -207,6 +208,18 @@ def _unknown(name: str, line: int, severity: Severity) -> Problem:
     if not close and name.startswith(ENGINE_PREFIXES):
         hint += ": a variable for the engine goes into EXTRA_CONTAINER_ENV"
     return Problem(line, f"{name} is not a setting{hint}", name=name, severity=severity)
+
+
+def _without_effect(file: EnvFile, container_environment: str) -> list[Problem]:
+    """One line for all settings of the recipe that nothing here acts on, on their own line or passed through."""
+    passed = {word.partition("=")[0] for word in container_environment.split()}
+    nothing_acts_on = NO_EFFECT - SETTINGS.keys()
+    found = [name for name in file.values if name in nothing_acts_on]
+    found += sorted((passed & nothing_acts_on) - set(found))
+    if not found:
+        return []
+    line = file.lines.get(found[0], file.lines.get("EXTRA_CONTAINER_ENV", 0))
+    return [Problem(line, f"known, no effect here: {', '.join(found)}", severity=Severity.INFO)]
 
 
 def _choose_profile(

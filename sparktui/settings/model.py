@@ -22,7 +22,6 @@ from sparktui.settings.groups_cluster import (
     SshSettings,
 )
 from sparktui.settings.groups_engine import (
-    AdapterSettings,
     ApiSettings,
     BootSettings,
     CapSettings,
@@ -38,7 +37,6 @@ POLL_SECONDS = 10
 
 class Settings(
     ExtraSettings,
-    AdapterSettings,
     BootSettings,
     CapSettings,
     SpeculationSettings,

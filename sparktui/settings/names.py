@@ -31,6 +31,23 @@ ELSEWHERE = {
 }
 """Names of the recipe and its forks that a file may hold, and what to use instead."""
 
+NO_EFFECT = frozenset({
+    # of the recipe's launcher
+    "NFS_EXPORT_NAME", "REMOTE_TIMEOUT", "RM_TIMEOUT", "SKIP_PREPARE", "SKIP_VERIFY",
+    # of adapters that this overlay does not have
+    "DSV41_AUTOTUNE_KEEP", "DSV41_DRAFT_HEAD_FP8", "DSV41_DRAFT_HEAD_FP8_IMPL", "DSV41_DRAFT_MAIN_PROJ_SPLIT",
+    "DSV41_DRAFT_TAU", "DSV41_EAGER_GLUE", "DSV41_FAST_LOAD", "DSV41_FAST_LOAD_EP_SIZE",
+    "DSV41_FAST_LOAD_INFLIGHT_GB", "DSV41_FAST_LOAD_N_EXPERTS", "DSV41_FAST_LOAD_TP_SLICE", "DSV41_FOLDED_FENCE",
+    "DSV41_HC_FUSED", "DSV41_L2_PREFETCH", "DSV41_L2_PREFETCH_WOA", "DSV41_MOE_B12X_NEXT",
+    "DSV41_MOE_B12X_NEXT_DETERMINISTIC", "DSV41_PREFILL_SP", "DSV41_PREFILL_SP_FP8", "DSV41_REPLICATED_SPLIT",
+    "DSV41_RESIDENT_SCALES", "DSV41_ROCE_GATHER", "DSV41_ROUTER_LIVE", "DSV41_SPEC_SYNC_FREE",
+    "DSV41_SPLIT_COMPACT_GATHER", "DSV41_WO_A_W8", "DSV41_WO_A_W8_DRAFT", "DSV41_WO_A_W8_DROP", "DSV41_WO_A_W8_MID",
+    "SPARK_PREFILL_TP_MIN_CONTEXT", "SPARK_PREFILL_TP_MIN_ROWS", "SPARK_PREFILL_TP_SPLIT",
+    # always on here: by the engine's indexer, and by the padding of the shared expert
+    "DSV41_INDEXER_CHUNKED", "DSV41_SHARED_PAD_K",
+})  # fmt: skip
+"""Settings of the recipe that nothing here acts on: a file that still has them is right, and hears it in one line."""
+
 ENGINE_PREFIXES = ("DSV41_", "SGLANG_", "SPARK_", "B12X_", "NCCL_", "DSPARK_")
 """Beginnings of the engine's own variables, of which a file may hold more than are settings here."""
 

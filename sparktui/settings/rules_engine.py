@@ -45,10 +45,7 @@ def loops(settings: Settings) -> Iterator[Found]:
             )
 
 
-def adapters(settings: Settings) -> Iterator[Found]:
-    if settings.dsv41_wo_a_w8_draft and settings.dsv41_wo_a_w8_drop:
-        reason = "is 1 together with DSV41_WO_A_W8_DROP: the draft loses its weights, acceptance falls to 1.0 token"
-        yield Found("DSV41_WO_A_W8_DRAFT", reason, "0")
+def effort(settings: Settings) -> Iterator[Found]:
     effort = settings.sglang_dsv41_reasoning_effort
     if effort not in ("low", "high", "max") and not re.fullmatch(r"[1-9][0-9]?|100", effort):
         reason = f"{shortened(effort) or 'nothing'} is neither 1 to 100 nor low, high or max"
@@ -103,4 +100,4 @@ def _means(setting: object, text: str) -> bool:
     return text == (" ".join(setting) if isinstance(setting, tuple) else str(setting))
 
 
-RULES = (memory, loops, adapters, api, passed_through)
+RULES = (memory, loops, effort, api, passed_through)

@@ -71,9 +71,8 @@ def names(settings: Settings) -> Iterator[Found]:
         yield Found("HF_REPO", f"{shortened(settings.hf_repo) or 'nothing'} is not owner/name")
     if settings.hf_endpoint and not re.fullmatch(r"https?://[^\s/@]+(/\S*)?", settings.hf_endpoint):
         yield Found("HF_ENDPOINT", "is no http:// or https:// URL")
-    for name in ("NFS_VOLUME", "NFS_EXPORT_NAME"):
-        if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]*", getattr(settings, name.lower())):
-            yield Found(name, f"{shortened(getattr(settings, name.lower())) or 'nothing'} is no volume's name")
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]*", settings.nfs_volume):
+        yield Found("NFS_VOLUME", f"{shortened(settings.nfs_volume) or 'nothing'} is no volume's name")
     for client in settings.nfs_clients:
         try:
             ip_network(client, strict=False)

@@ -67,7 +67,7 @@ class Doctor:
 
     async def inspect(self, context: Context) -> Inspection:
         findings = [each async for each in self._findings(context)]
-        failed = [each for each in findings if each.state is State.FAIL]
+        failed = [each for each in findings if _fails(each, context.settings)]
         if failed:
             return Inspection(False, _first(failed), findings=tuple(findings))
         unknown = sum(each.state is State.UNKNOWN for each in findings)
@@ -83,7 +83,7 @@ class Doctor:
         async with aclosing(self._findings(context, unreachable)) as findings:
             async for finding in findings:
                 yield finding
-                if finding.state is State.FAIL:
+                if _fails(finding, context.settings):
                     failed.append(finding)
         if unreachable:
             first = unreachable[0]
@@ -168,6 +168,11 @@ async def _ask_hub(settings: Settings, head: NodeLink) -> Listing:
         link=head,
         deadline_seconds=HUB_DEADLINE_SECONDS,
     )
+
+
+def _fails(finding: Finding, settings: Settings) -> bool:
+    """DOCTOR_STRICT=1: a warning as well."""
+    return finding.state is State.FAIL or (finding.state is State.WARN and settings.doctor_strict)
 
 
 def _first(failed: Iterable[Finding], *, with_node: bool = True) -> str:

@@ -27,7 +27,7 @@ from sparktui.steps.serve_preflight import ENGINES, Preflight, is_same, prefligh
 from sparktui.steps.shown import shown, typed
 from sparktui.steps.smoke import asked_rows, shown_checks
 from sparktui.steps.step import Command, Context, Inspection
-from sparktui.steps.views import make_folders
+from sparktui.steps.views import make_folders, recorded_revision
 
 STEP = "serve"
 STOP_SECONDS = 30
@@ -190,7 +190,7 @@ async def _specs_now(context: Context) -> tuple[LaunchSpec, ...]:
             known[link.node.rank] = each.index
         elif uses_rdma(context.settings):
             raise StepFailed(f"rank {each.rank}: {each.what}", fix=each.fix, node=link.node.name)
-    return launch_specs(context.settings, known)
+    return launch_specs(context.settings, known, revision=await recorded_revision(context.settings))
 
 
 async def _runs(settings: Settings, link: NodeLink, spec: LaunchSpec) -> bool:

@@ -105,7 +105,7 @@ async def preflight(context: Context) -> Preflight:
     known = index_by_rank(decided)
     specs: tuple[LaunchSpec, ...] = ()
     if not uses_rdma(settings) or len(known) == len(links):
-        specs = launch_specs(settings, known)
+        specs = launch_specs(settings, known, revision=revision)
     for link, lacking in zip(
         links, await asyncio.gather(*(_caught(link, _missing(settings, link, specs)) for link in links)), strict=True
     ):

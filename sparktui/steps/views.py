@@ -108,11 +108,17 @@ async def known_revision(settings: Settings) -> str:
     Raises:
         StepFailed: nobody knows which commit the folder holds.
     """
-    record = await asyncio.to_thread(checkpoint_folder.read_record, Path(settings.model_dir))
-    if record is None:
+    revision = await recorded_revision(settings)
+    if revision is None:
         raise StepFailed(
             f"which commit {settings.model_dir} holds is not recorded",
             fix="sparktui download (it fetches nothing that is there already)",
             node="head",
         )
-    return record.revision
+    return revision
+
+
+async def recorded_revision(settings: Settings) -> str | None:
+    """The same, and None where nobody knows."""
+    record = await asyncio.to_thread(checkpoint_folder.read_record, Path(settings.model_dir))
+    return record.revision if record else None

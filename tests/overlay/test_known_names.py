@@ -7,17 +7,17 @@ from pathlib import Path
 
 import pytest
 from spark_overlay.entry import launch_of
-from spark_overlay.known_names import BY_OURSELVES, HANDED_ON, known_names
+from spark_overlay.known_names import BY_OURSELVES, HANDED_ON, NO_EFFECT, known_names
 from spark_overlay.launch_args import LaunchError
 from spark_overlay.ledger import LEDGER
 from spark_overlay.switches import PREFIXES, Switch, Word, unknown
 
 from sparktui.engine.environment import FIXED, PASSED_ON, text_of
 from sparktui.engine.launch import launch_specs
-from sparktui.settings import SETTINGS
+from sparktui.settings import SETTINGS, names
 from tests.overlay.conftest import OVERLAY
 from tests.overlay.test_launch_args import TP3
-from tests.unit.settings_texts import THREE_SPARKS, read
+from tests.unit.settings_texts import THREE_SPARKS, read, refusal
 
 KNOWN = known_names(LEDGER)
 OF_ADAPTERS = {switch.name for adapter in LEDGER for switch in adapter.settings}
@@ -63,7 +63,7 @@ def test_the_dockerfile_and_the_package_use_no_unknown_name() -> None:
         words |= set(re.findall(r"\b(?:DSV41|SPARK)_[A-Z0-9_]*[A-Z0-9]\b(?!\*)", Path(path).read_text()))
     # Of the engine itself, and the beginnings of names in texts.
     words -= {word for word in words if any(name.startswith(f"{word}_") for name in KNOWN)}
-    assert {word for word in words if word.startswith(PREFIXES)} - KNOWN == set()
+    assert {word for word in words if word.startswith(PREFIXES)} - KNOWN - NO_EFFECT == set()
 
 
 def test_a_misspelt_name_is_warned_of_before_the_start_and_the_launch_goes_on() -> None:
@@ -73,6 +73,36 @@ def test_a_misspelt_name_is_warned_of_before_the_start_and_the_launch_goes_on() 
         "DSV41_QQQQQQQQQQQQ is read by nothing",
         "SPARK_INTEGER_EFFORTS is read by nothing; SPARK_INTEGER_EFFORT is",
     )
+
+
+def test_the_recipes_names_without_effect_are_one_note_and_the_same_in_both_programs() -> None:
+    launch = launch_of(TP3 | {"DSV41_WO_A_W8": "1", "DSV41_DRAFT_TAU": "0.7", "SPARK_PREFILL_TP_SPLIT": "1"})
+    assert launch.warnings == ()
+    assert launch.notes == ("known, no effect here: DSV41_DRAFT_TAU, DSV41_WO_A_W8, SPARK_PREFILL_TP_SPLIT",)
+    assert launch_of(TP3).notes == ()
+    assert frozenset(name for name in names.NO_EFFECT if name.startswith(PREFIXES)) == NO_EFFECT
+    assert not NO_EFFECT & KNOWN, "something reads it: take it off the list"
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        ("DSV41_IO_THREADS=0", "DSV41_IO_THREADS=0 is not from 1 to 4096"),
+        ("DSV41_IO_THREADS=9.5", "DSV41_IO_THREADS=9.5 is no whole number"),
+        ("DSV41_CACHE_GIB=65", "DSV41_CACHE_GIB=65 is not from 0 to 64"),
+        ("DSV41_CACHE_WAYS=17", "DSV41_CACHE_WAYS=17 is not from 1 to 16"),
+        ("DSV41_STATS_SECONDS=-1", "DSV41_STATS_SECONDS=-1 is not from 0 to 86400"),
+        ("DSV41_ENGRAM_FALLBACK=ram", "DSV41_ENGRAM_FALLBACK=ram is neither empty nor checkpoint"),
+    ],
+)
+def test_a_value_of_the_row_store_outside_its_range_is_refused_before_the_engine_starts(value: str, said: str) -> None:
+    name, _, text = value.partition("=")
+    with pytest.raises(LaunchError) as caught:
+        launch_of(TP3 | {name: text})
+    assert [(each.what, each.fix) for each in caught.value.problems] == [(said, f"correct {name}")]
+    info = SETTINGS[name]
+    assert not info.choices or text not in info.choices
+    assert refusal(f"{THREE_SPARKS}{name}={text}\n").problems[0].name == name
 
 
 def test_values_of_adapters_that_cannot_be_meant_are_refused_with_the_launchs_own_problems() -> None:

@@ -102,7 +102,7 @@ def recipes(path: Path) -> None:
         (file_name(1, 0, 3), cut, {}, "bytes"),
         (file_name(1, 0, 3), flipped_header, {}, "the header's checksum is wrong"),
         (file_name(1, 0, 3), recipes, {}, "is an old file (magic DSV1EN41)"),
-        (file_name(1, 0, 3), None, {"DSV41_IO_THREADS": "many"}, "DSV41_IO_THREADS=many is no number"),
+        (file_name(1, 0, 3), None, {"DSV41_IO_THREADS": "many"}, "DSV41_IO_THREADS=many is no whole number"),
         (file_name(1, 0, 3), None, {"DSV41_ENGRAM_FALLBACK": "ram"}, "DSV41_ENGRAM_FALLBACK=ram is neither"),
     ],
 )

@@ -19,7 +19,7 @@ def check_settings(settings: Settings) -> Iterator[Finding]:
     for notice in settings.notices:
         check = "settings.example" if "example" in notice.reason else "settings.notice"
         where = f"line {notice.line}" if notice.line else "default"
-        state = State.INFO if notice.severity is Severity.NOTE else State.WARN
+        state = State.INFO if notice.severity in (Severity.NOTE, Severity.INFO) else State.WARN
         yield Finding(STEP, check, "head", state, settings.mask(notice.reason), where, notice.fixed)
 
 
