@@ -18,6 +18,12 @@ ATTENTION_HEADS = 64
 OUTPUT_GROUPS = 8
 DRAFT_EXPERTS = 128
 _IN_WORDS = {3: "three", 6: "six"}
+_PROTOCOL = "(LL|LL128|Simple)"
+NCCL_SUBJECTS = frozenset({
+    "INIT", "COLL", "P2P", "SHM", "NET", "GRAPH", "TUNING", "ENV", "ALLOC", "CALL", "PROXY", "NVLS", "BOOTSTRAP", "REG",
+    "PROFILE", "RAS", "ALL",
+})  # fmt: skip
+"""Source: NCCL's user guide, NCCL_DEBUG_SUBSYS."""
 _USER = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
 _HOST = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:-]*")
 
@@ -135,6 +141,12 @@ def fabric(settings: Settings) -> Iterator[Found]:
             yield Found(name, f"{shortened(value) or 'nothing'} is no interface's name")
     if not settings.rdma_devices or not all(re.fullmatch(r"[A-Za-z0-9_]+", each) for each in settings.rdma_devices):
         yield Found("NCCL_IB_HCA", f"{shortened(settings.nccl_ib_hca) or 'nothing'} is no list of RDMA devices")
+    if not re.fullmatch(rf"\^?{_PROTOCOL}(,{_PROTOCOL})*", settings.nccl_proto, re.IGNORECASE):
+        reason = f"{shortened(settings.nccl_proto) or 'nothing'} is no list of LL, LL128 and Simple (^ leaves one out)"
+        yield Found("NCCL_PROTO", reason, "^LL128")
+    subjects = settings.nccl_debug_subsys.removeprefix("^").upper().split(",")
+    if wrong := [each for each in subjects if each not in NCCL_SUBJECTS]:
+        yield Found("NCCL_DEBUG_SUBSYS", f"{shortened(wrong[0]) or 'nothing'} is no subject of NCCL's log", "INIT,ENV")
     if not settings.nccl_switchless_ring:
         return
     if settings.nnodes != 4:

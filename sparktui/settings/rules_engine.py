@@ -19,6 +19,9 @@ def memory(settings: Settings) -> Iterator[Found]:
         yield Found("OFFLOAD_MODE", f"is {shortened(settings.offload_mode)}: nvme is the only one", "nvme")
     if _expandable(settings.pytorch_cuda_alloc_conf):
         yield Found("PYTORCH_CUDA_ALLOC_CONF", EXPANDABLE, "expandable_segments:False")
+    elif not re.fullmatch(r"([a-z0-9_]+:[^\s,:]+(,|$))*", settings.pytorch_cuda_alloc_conf):
+        reason = f"{shortened(settings.pytorch_cuda_alloc_conf)} is no list of name:value, with commas"
+        yield Found("PYTORCH_CUDA_ALLOC_CONF", reason, "expandable_segments:False")
     if settings.context_length > settings.max_total_tokens:
         reason = (
             f"{settings.context_length} tokens cannot fit a KV pool of MAX_TOTAL_TOKENS={settings.max_total_tokens}"

@@ -21,10 +21,12 @@ from spark_overlay.packed_rows import RowsError, Wanted, open_rows
 from spark_overlay.row_store import RowStore, RowStoreError, Status
 from spark_overlay.safetensors_source import read_config
 
+from sparktui.engine.launch import launch_specs
 from tests.overlay.checkpoints import write_checkpoint
 from tests.overlay.conftest import OVERLAY
 from tests.overlay.packing import REVISION, pack_here, table_of
 from tests.overlay.row_store_library import built
+from tests.unit.settings_texts import THREE_SPARKS, read
 
 TP = 3
 SOURCE = "python3 -m spark_overlay.engram pack --source"
@@ -128,6 +130,22 @@ def test_another_file_is_refused_and_left_as_it_is(
     assert path.read_bytes() == before
     if "does not match" in said:
         assert f"{SOURCE} {checkpoint} --out {tmp_path} --rank 0 --tp 3 --revision COMMIT`" in str(caught.value)
+
+
+@pytest.mark.parametrize(("commit", "refused"), [(REVISION, False), ("2" * 40, True)])
+def test_a_rank_that_sparktui_starts_takes_rows_of_the_recorded_commit_and_no_others(
+    checkpoint: Path, packed: Path, environment: dict[str, str], tmp_path: Path, commit: str, refused: bool
+) -> None:
+    started = launch_specs(read(THREE_SPARKS), {0: 3, 1: 3, 2: 3}, revision=commit)[0].container.environment
+    assert started["HF_REVISION"] == commit
+    shutil.copy(packed / file_name(1, 0, 3), tmp_path)
+    asked = environment | {"HF_REVISION": started["HF_REVISION"]}
+    if not refused:
+        open_rows(wanted_of(checkpoint), asked)
+        return
+    with pytest.raises(RowsError, match=f"checkpoint revision {REVISION}, wanted {commit}") as caught:
+        open_rows(wanted_of(checkpoint), asked)
+    assert f"--revision {commit}`" in caught.value.fix
 
 
 def test_a_file_of_another_checkpoint_is_told_by_its_contents(

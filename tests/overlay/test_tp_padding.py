@@ -8,6 +8,8 @@ from hypothesis import strategies as st
 from spark_overlay.adapters.tp_padding import check_model, not_needed
 from spark_overlay.tp_padding import PaddingError, Sizes
 
+from sparktui.cluster.padding import heads_a_rank
+
 REAL = Sizes(64, 8, 128)
 RANKS = st.integers(1, 64)
 
@@ -69,3 +71,8 @@ def test_a_model_without_the_override_and_an_override_that_nothing_needs_are_ref
 )
 def test_a_number_of_ranks_that_divides_needs_no_padding(ranks: str, said: str) -> None:
     assert not_needed({"TP_SIZE": ranks, "EP_SIZE": ranks}) == said
+
+
+@given(RANKS)
+def test_the_memory_sheet_counts_the_heads_that_this_rule_gives(ranks: int) -> None:
+    assert heads_a_rank(ranks) * ranks == REAL.padded(ranks, 1).heads

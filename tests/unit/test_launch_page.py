@@ -72,4 +72,4 @@ def test_the_variables_that_became_settings_are_passed_on_and_the_others_are_not
             assert name not in FIXED
             if is_setting:
                 assert SETTINGS[name].defaults["four"]
-    assert len(rows) == 7
+    assert len(rows) == 8

@@ -49,6 +49,9 @@ def settings_of(text: str, profile: str, **overrides: str) -> Settings:
     )
 
 
+REVISION = "1bae0e1" + "0" * 33
+
+
 def rows(settings: Settings) -> list[dict[str, Any]]:
     return [
         {
@@ -57,7 +60,7 @@ def rows(settings: Settings) -> list[dict[str, Any]]:
             "environment": each.container.environment,
             "body": each.container.create_body(),
         }
-        for each in launch_specs(settings, GIDS)
+        for each in launch_specs(settings, GIDS, revision=REVISION)
     ]
 
 
@@ -215,3 +218,12 @@ def test_files_that_docker_would_otherwise_make_as_folders_are_listed() -> None:
     assert "/srv/nccl-ring/libnccl.so.2" in must_exist(worker.container)
     assert "/srv/sparktui/state-tp4/api-key" in must_exist(head.container)
     assert "dsv41-weights" not in must_exist(worker.container)
+
+
+def test_every_rank_is_told_the_full_commit_that_the_download_recorded() -> None:
+    settings = settings_of(THREE, "three", HF_REVISION="1bae0e1")
+    told = [each.container.environment["HF_REVISION"] for each in launch_specs(settings, GIDS, revision=REVISION)]
+    assert told == [REVISION] * 3
+    assert "HF_REVISION" not in launch_specs(settings, GIDS)[0].container.environment, "unknown is not the prefix"
+    with pytest.raises(SettingsError, match="HF_REVISION has a setting of its own"):
+        launch_specs(settings_of(THREE, "three").model_copy(update={"extra_container_env": ("HF_REVISION=x",)}), GIDS)

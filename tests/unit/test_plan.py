@@ -165,9 +165,7 @@ def test_any_plan_says_something_consistent(
     ranks: int, context: int, pool: int, fraction: float, total: int | None
 ) -> None:
     plan = memory_plan(
-        MemoryInput(
-            ranks, context, pool, 4, 768, fraction, fraction, 0, 1, 1 << 20, 1 << 18, "^LL128", 8, {0: total}
-        )
+        MemoryInput(ranks, context, pool, 4, 768, fraction, fraction, 0, 1, 1 << 20, 1 << 18, "^LL128", 8, {0: total})
     )
     assert len(plan.ranks) == ranks
     for rank in plan.ranks:

@@ -10,6 +10,7 @@ from sparktui.settings import (
     SETTINGS,
     Settings,
 )
+from sparktui.settings.names import NO_EFFECT
 from tests.unit.settings_texts import ENV, FOUR_SPARKS, HOME, RING, THREE_SPARKS, read, refusal
 
 
@@ -74,7 +75,19 @@ def test_the_ring_is_four_sparks_with_its_own_values() -> None:
         ("DSV41_LOOP_NGRAM=3", "an ordinary answer would be a loop", None),
         ("DSV41_LOOP_LINE_REPEATS=1", "an ordinary answer would be a loop", None),
         ("DSV41_LOOP_IDENTICAL=1", "an ordinary answer would be a loop", None),
-        ("DSV41_WO_A_W8_DRAFT=1", "acceptance falls to 1.0", "DSV41_WO_A_W8_DRAFT=0"),
+        ("DSV41_MXFP8_BACKEND=zzz", "DSV41_MXFP8_BACKEND=zzz is not one of: b12x, cudnn, cutlass", None),
+        ("DSV41_VERIFY_CAP=banana", "DSV41_VERIFY_CAP=banana: write off, or conf: and a number between 0 and 1", None),
+        ("DSV41_VERIFY_CAP=conf:0", "DSV41_VERIFY_CAP=conf:0: write off", None),
+        ("DSV41_VERIFY_CAP=conf:0.00", "DSV41_VERIFY_CAP=conf:0.00: write off", None),
+        ("DSV41_VERIFY_CAP=conf:1", "DSV41_VERIFY_CAP=conf:1: write off", None),
+        ("DSV41_VERIFY_CAP=", "write off, or conf:", None),
+        ("NCCL_PROTO=LL256", "LL256 is no list of LL, LL128 and Simple", "NCCL_PROTO=^LL128"),
+        ("NCCL_PROTO=", "nothing is no list of LL, LL128 and Simple", "NCCL_PROTO=^LL128"),
+        ("NCCL_DEBUG_SUBSYS=INIT,EVERYTHING", "EVERYTHING is no subject of NCCL's log", "NCCL_DEBUG_SUBSYS=INIT,ENV"),
+        ("PYTORCH_CUDA_ALLOC_CONF=on", "no list of name:value", "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:False"),
+        ("DSV41_ENGRAM_FALLBACK=ram", "one of: nothing, checkpoint", None),
+        ("SPEC_ALGO=EAGLE", "one of: DSPARK, off, none, 0", None),
+        ("NCCL_NET=TCP", "one of: IB, Socket", None),
         ("CONTEXT_LENGTH=2000000", "outside 4096 to 1048576 tokens", None),
         ("CONTEXT_LENGTH=1000000", "cannot fit a KV pool", None),
         ("MAX_RUNNING_REQUESTS=0", "outside 1 to 256", None),
@@ -194,18 +207,29 @@ def test_the_command_line_wins_over_the_file_and_the_file_over_the_environment()
 
 
 def test_an_unknown_name_warns_with_the_nearest_known_one() -> None:
-    got = read(
-        THREE_SPARKS
-        + "CONTEXT_LENGHT=8192\nZZZ=1\nSPARK_PREFILL_TP_SPLIT=1\nBASE=/data\nMODEL_DIR=$BASE/m\nNODE_RANK=1\n"
-    )
+    got = read(THREE_SPARKS + "CONTEXT_LENGHT=8192\nZZZ=1\nSGLANG_QQQQ=1\nBASE=/data\nMODEL_DIR=$BASE/m\nNODE_RANK=1\n")
     told = {each.name: each for each in got.notices if each.line}
     assert told["CONTEXT_LENGHT"].reason.endswith("did you mean CONTEXT_LENGTH?")
     assert told["ZZZ"].reason == "ZZZ is not a setting and has no effect"
-    assert told["SPARK_PREFILL_TP_SPLIT"].reason.endswith("a variable for the engine goes into EXTRA_CONTAINER_ENV")
+    assert told["SGLANG_QQQQ"].reason.endswith("a variable for the engine goes into EXTRA_CONTAINER_ENV")
     assert "BASE" not in told, "a name that other lines use is there for a reason"
     assert "the order of WORKER_IPS is the rank" in told["NODE_RANK"].reason
     assert not [each for each in got.notices if each.severity is Severity.ERROR]
     assert "did you mean PORT?" in str(refusal(THREE_SPARKS, cli_overrides={"PROT": "1"}))
+
+
+def test_what_the_recipe_reads_and_nothing_here_is_one_line_that_stops_nothing() -> None:
+    text = (
+        f"{THREE_SPARKS}DSV41_WO_A_W8=1\nREMOTE_TIMEOUT=60\nSKIP_VERIFY=1\n"
+        "EXTRA_CONTAINER_ENV='DSV41_HC_FUSED=1 DSV41_WO_A_W8=1'\n"
+    )
+    (told,) = (each for each in read(text).notices if each.severity is Severity.INFO)
+    assert told.reason == "known, no effect here: DSV41_WO_A_W8, REMOTE_TIMEOUT, SKIP_VERIFY, DSV41_HC_FUSED"
+    assert told.line == 3
+    others = [each.reason for each in read(text).notices if each.severity is not Severity.INFO]
+    assert not any(name in reason for reason in others for name in NO_EFFECT)
+    assert not NO_EFFECT & SETTINGS.keys(), "something acts on it: take it off the list"
+    assert not any(each.severity is Severity.INFO for each in read(THREE_SPARKS).notices)
 
 
 def test_u103_an_open_api_is_told_and_a_key_is_shown_as_dots_and_two_characters() -> None:
