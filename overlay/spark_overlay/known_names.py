@@ -8,7 +8,7 @@ from spark_overlay.adapter import Adapter
 
 BY_OURSELVES = frozenset({
     "DSV41_BLOCK_VERIFY", "DSV41_CACHE_GIB", "DSV41_CACHE_WAYS", "DSV41_ENGRAM_FALLBACK", "DSV41_IO_THREADS",
-    "DSV41_PACKED_DIR", "DSV41_SERIAL_WEIGHT_LOAD", "DSV41_SOURCE", "DSV41_STATS_SECONDS",
+    "DSV41_PACKED_DIR", "DSV41_SERIAL_WEIGHT_LOAD", "DSV41_STATS_SECONDS",
     "SPARK_ROW_STORE",
 })  # fmt: skip
 """Read by the entry point, by the row store or by what they start."""
@@ -24,6 +24,8 @@ NO_EFFECT = frozenset({
     "DSV41_RESIDENT_SCALES", "DSV41_ROCE_GATHER", "DSV41_ROUTER_LIVE", "DSV41_SPEC_SYNC_FREE",
     "DSV41_SPLIT_COMPACT_GATHER", "DSV41_WO_A_W8", "DSV41_WO_A_W8_DRAFT", "DSV41_WO_A_W8_DROP", "DSV41_WO_A_W8_MID",
     "SPARK_PREFILL_TP_MIN_CONTEXT", "SPARK_PREFILL_TP_MIN_ROWS", "SPARK_PREFILL_TP_SPLIT",
+    # this image has no import hooks to switch on
+    "DSV41_SOURCE",
     # always on here: by the engine's indexer, and by the padding of the shared expert
     "DSV41_INDEXER_CHUNKED", "DSV41_SHARED_PAD_K",
 })  # fmt: skip

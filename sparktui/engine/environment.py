@@ -87,7 +87,6 @@ PASSED_ON = (
 FIXED = {
     "MODEL_PATH": MODEL_PATH,
     "STATE_PATH": STATE_PATH,
-    "DSV41_SOURCE": MODEL_PATH,
     "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
     "NCCL_CROSS_NIC": "1",
     "NCCL_CUMEM_ENABLE": "0",
@@ -130,7 +129,6 @@ _OURS_ALONE = frozenset(
         "DIST_INIT_ADDR",
         "MODEL_PATH",
         "STATE_PATH",
-        "DSV41_SOURCE",
         "DSV41_PACKED_DIR",
         "SERVER_PORT",
         "API_KEY_FILE",

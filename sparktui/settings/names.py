@@ -46,6 +46,8 @@ NO_EFFECT = frozenset({
     # of the recipe's own SGLang tree
     "B12X_ROCE_CACHE_DIR", "B12X_ROCE_HCA", "SGLANG_DSPARK_FOLDED_SAMPLING", "SGLANG_ROCE_ALLREDUCE",
     "SGLANG_ROCE_MAX_SIZE",
+    # this image has no import hooks to switch on
+    "DSV41_SOURCE",
     # always on here: by the engine's indexer, and by the padding of the shared expert
     "DSV41_INDEXER_CHUNKED", "DSV41_SHARED_PAD_K",
 })  # fmt: skip

@@ -17,6 +17,7 @@ from sparktui.engine.launch import launch_specs
 from sparktui.settings import SETTINGS, names
 from tests.overlay.conftest import OVERLAY
 from tests.overlay.test_launch_args import TP3
+from tests.settings_readers import overlay_reads
 from tests.unit.settings_texts import THREE_SPARKS, read, refusal
 
 KNOWN = known_names(LEDGER)
@@ -52,9 +53,7 @@ def test_every_known_name_is_read_by_an_adapter_or_the_launch_or_is_a_setting_of
     handed = {name.upper() for name in PASSED_ON} | set(FIXED)
     assert handed >= HANDED_ON
     assert not OF_ADAPTERS & HANDED_ON, "an adapter reads it: take it off the list"
-    text = "".join(path.read_text() for path in (OVERLAY / "spark_overlay").rglob("*.py") if path.stem != "known_names")
-    text += (OVERLAY / "Dockerfile").read_text()
-    assert handed | set(re.findall(r"\b(?:DSV41|SPARK)_[A-Z0-9_]+", text)) >= BY_OURSELVES
+    assert {read.name for read in overlay_reads()} >= BY_OURSELVES
 
 
 def test_the_dockerfile_and_the_package_use_no_unknown_name() -> None:
