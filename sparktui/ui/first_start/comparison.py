@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from sparktui.cluster.plan import MemoryPlan
 
 WHY_THREE = "Two cannot: each would hold 145 GiB of weights and has 121.7. Three hold about 101 GiB each."
-WHY_FOUR = "A fourth leaves room: a window of a million tokens, four times the requests, twice the speed."
+WHY_FOUR = "A fourth leaves room: a window of 1M tokens, 16 requests."
 ABOUT_SHEET = "Our sheet counts a full pool and the longest prompt."
 
 

@@ -16,6 +16,7 @@ from textual.widgets import Static
 
 from sparktui.cluster.plan import MemoryPlan
 from sparktui.cluster.profile import PROFILES
+from sparktui.cluster.published import published_with
 from sparktui.envfile import Severity
 from sparktui.events import State
 from sparktui.steps.discovery import Found
@@ -107,9 +108,7 @@ class ProfilePage(Page):
             id="choose-profile",
         )
         yield Static(markup=False, id="profile-table")
-        yield Static(
-            Content.assemble((f"{WHY_THREE} {WHY_FOUR} {ABOUT_SHEET}", "$quiet")), markup=False, id="profile-why"
-        )
+        yield Static(markup=False, id="profile-why")
 
     def show(self, view: View) -> None:
         self.query_one(ChoiceList).choose(view.draft.profile)
@@ -125,6 +124,10 @@ class ProfilePage(Page):
             three, four = _cell(row.three, row.sheet_three), _cell(row.four, row.sheet_four)
             lines.append(Content.assemble((f"{row.what:22}", "$quiet"), f"{three:27}", f"{four:27}".rstrip()))
         self.query_one("#profile-table", Static).update(Content("\n").join(lines))
+        why = WHY_FOUR if chosen_four else WHY_THREE
+        speeds = f"Speeds: {published_with(4 if chosen_four else 3)}."
+        text = Content.assemble((f"{why} {ABOUT_SHEET} {speeds}", "$quiet"))
+        self.query_one("#profile-why", Static).update(text)
 
 
 def _cell(published: str, sheet: str) -> str:

@@ -17,7 +17,7 @@ from sparktui.ui.monitor.node_details import node_rows
 from sparktui.ui.widgets.axis_chart import SMALLEST_HEIGHT, axis_rows
 from sparktui.ui.widgets.boot_ladder import boot_rows
 from sparktui.ui.widgets.cable_readings import CableReading
-from sparktui.ui.widgets.decode_preview import heading_rows
+from sparktui.ui.widgets.decode_preview import about_rows, heading_rows
 from sparktui.ui.widgets.drawing import Drawing, Piece, Row, fitted, row_width
 from sparktui.ui.widgets.link_drawing import rows_of_drawing
 from sparktui.ui.widgets.link_pane import link_rows
@@ -208,7 +208,8 @@ def _published_rows(picture: Picture, width: int, glyphs: Glyphs) -> tuple[Row, 
     if published is None:
         return ()
     heading = heading_rows(published, serving.decode_tokens_per_second, serving.running_requests, width, glyphs)
-    return (*heading, (("p", "$accent bold"), (": watch a text that is typed at this speed", "$quiet")))
+    about = about_rows(len(picture.nodes) or 3, width - 2)
+    return (*heading, *about, (("p", "$accent bold"), (": watch a text that is typed at this speed", "$quiet")))
 
 
 def _chart(trend: Trend, seconds: float, rows: int, glyphs: Glyphs) -> Block:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from textual.timer import Timer
 
+from sparktui.cluster.published import published_with
 from sparktui.ui.widgets.drawing import Drawing, Piece, Row, filled, row_width
 from sparktui.ui.widgets.published import Preview, PublishedSpeed, read_preview
 
@@ -115,19 +116,19 @@ class DecodePreview(Drawing):
         self.redraw()
 
     def rows(self, width: int, height: int, glyphs: Glyphs) -> Sequence[Row]:
+        heading = [
+            *heading_rows(self.speed, self.measured, self.running_requests, width, glyphs),
+            *about_rows(self._sparks, width),
+        ][: max(1, height - 3)]
         if not self._played:
-            heading = heading_rows(self.speed, self.measured, self.running_requests, width, glyphs)[
-                : max(1, height - 2)
-            ]
             return [*heading, *_head(self.preview.text, width, height - len(heading))]
         typed = (
             len(self.preview.text) if self._tokens is None else int(self._tokens * self.preview.characters_per_token)
         )
-        heading = heading_rows(self.speed, self.measured, self.running_requests, width, glyphs)[: max(1, height - 2)]
         return [*heading, *typed_rows(self.preview.text, typed, self.speed.requests, width, height - len(heading))]
 
     def height_wanted(self, width: int) -> int:
-        return 8
+        return 8 + len(about_rows(self._sparks, width))
 
 
 def heading_rows(
@@ -158,6 +159,11 @@ def heading_rows(
     if row_width(first) > width:
         first = [(name, "bold"), ("  ", ""), (short, "$quiet")]
     return [filled(first, [], width, glyphs.ellipsis), *([tuple(result)] if result else [])]
+
+
+def about_rows(sparks: int, width: int) -> list[Row]:
+    """What the published speed was measured with."""
+    return [((line, "$quiet"),) for line in textwrap.wrap(published_with(sparks), max(20, width))]
 
 
 def typed_rows(text: str, typed: int, requests: int, width: int, height: int) -> list[Row]:
