@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from sparktui.errors import NodeUnreachable, StepFailed
 from sparktui.events import State
 from sparktui.readings.checkpoint_listing import RECORD_FILE
@@ -60,6 +62,28 @@ async def test_a_failed_check_ends_with_status_1_cause_and_node_first() -> None:
     assert isinstance(error, StepFailed)
     assert error.exit_status == 1
     assert error.lines()[0] == "worker1: nvidia-smi is not installed"
+
+
+@pytest.mark.parametrize(("strict", "fails"), [("0", False), ("1", True)])
+async def test_a_warning_fails_doctor_where_the_settings_ask_for_that(strict: str, fails: bool) -> None:
+    cluster = Cluster(API_KEY="", DOCTOR_STRICT=strict)
+    found, error = await cluster.run()
+    warned = [each for each in found if each.state is State.WARN]
+    assert warned and not [each for each in found if each.state is State.FAIL]
+    assert isinstance(error, StepFailed) == fails
+    inspected = await Doctor(cluster._hub).inspect(cluster.context())
+    assert inspected.done != fails
+    if error is not None:
+        assert error.exit_status == 1 and error.what.startswith(warned[0].what)
+
+
+async def test_settings_without_effect_are_one_row_of_information() -> None:
+    cluster = Cluster(REMOTE_TIMEOUT="60", DSV41_WO_A_W8="1", DOCTOR_STRICT="1")
+    found, error = await cluster.run()
+    rows = [each for each in found if "REMOTE_TIMEOUT" in each.what or "DSV41_WO_A_W8" in each.what]
+    assert [(each.check, each.state) for each in rows] == [("settings.notice", State.INFO)]
+    assert rows[0].what == "known, no effect here: REMOTE_TIMEOUT, DSV41_WO_A_W8"
+    assert error is None or rows[0].what not in error.what
 
 
 async def test_the_dry_run_is_the_very_script() -> None:
