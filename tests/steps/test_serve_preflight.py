@@ -84,7 +84,7 @@ class Cluster:
         self.links = tuple(ScriptedLink(node) for node in self.settings.nodes)
         for link in self.links:
             self._well(link)
-        self.specs: tuple[LaunchSpec, ...] = launch_specs(self.settings, {0: 3, 1: 3, 2: 3})
+        self.specs: tuple[LaunchSpec, ...] = launch_specs(self.settings, {0: 3, 1: 3, 2: 3}, revision=listing.revision)
 
     def _well(self, link: ScriptedLink) -> None:
         node = link.node.name

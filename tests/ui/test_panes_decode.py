@@ -6,9 +6,10 @@ import json
 
 import pytest
 
+from sparktui.cluster.published import published_with
 from sparktui.shipped import shipped
 from sparktui.ui.glyphs import UNICODE
-from sparktui.ui.widgets.decode_preview import DecodePreview, heading_rows, typed_rows
+from sparktui.ui.widgets.decode_preview import DecodePreview, about_rows, heading_rows, typed_rows
 from sparktui.ui.widgets.drawing import row_text, row_width
 from sparktui.ui.widgets.published import read_preview
 from tests.ui.pane_app import PaneApp
@@ -77,12 +78,13 @@ async def test_it_types_204_characters_a_second_and_rests_at_the_end() -> None:
         assert pane.playing
         clock.now += 1.0
         pane._frame()
-        shown = sum(len(row_text(row)) for row in pane.rows(78, 28, UNICODE)[1:])
+        above = 1 + len(about_rows(3, 78))
+        shown = sum(len(row_text(row)) for row in pane.rows(78, 28, UNICODE)[above:])
         assert 180 <= shown <= 204  # line ends take the place of blanks
         clock.now += 10.0
         pane._frame()
         assert not pane.playing
-        shown = sum(len(row_text(row)) for row in pane.rows(78, 60, UNICODE)[1:])
+        shown = sum(len(row_text(row)) for row in pane.rows(78, 60, UNICODE)[above:])
         assert shown > 1300
 
 
@@ -92,7 +94,9 @@ async def test_p_plays_one_request_then_four_at_once() -> None:
     async with app.run_test(size=(80, 20)) as pilot:
         await pilot.pause()
         assert not pane.playing
-        assert "A number on a card" in row_text(pane.rows(78, 10, UNICODE)[1])
+        rows = [row_text(row) for row in pane.rows(78, 10, UNICODE)]
+        assert " ".join(rows[1:3]) == published_with(3)
+        assert "A number on a card" in rows[3]
         pane.switch()
         assert pane.playing
         assert pane.speed.requests == 1
