@@ -69,8 +69,8 @@ UNEXPLAINED = {
         -5.3,
         2.5,
         3.2,
-        "11 Sep: 96.7 GiB loaded in all; later with 8-bit copies pools of 658,000 to 750,000 tokens at 0.95 and none "
-        "at 0.9436",
+        "one of 11 Sep loaded 96.7 GiB in all; later ones had pools of 658,000 to 750,000 tokens at a fraction of 0.95 "
+        "and none at 0.9436",
     ),
     4: Unexplained(-0.2, 0.5, 2.6, "pools of 7.5 to 7.8 million tokens with SGLang's loader, 6.0 to 6.5 with another"),
 }
@@ -280,7 +280,7 @@ def _rank(plan: MemoryInput, rank: int) -> RankMemory:
         Item(
             "not explained",
             unexplained.counted,
-            f"estimate, between {unexplained.low} and {unexplained.high}: {unexplained.source}",
+            f"estimate; reported boots lie between {unexplained.low} and {unexplained.high} GiB: {unexplained.source}",
         ),
         Item("Engram cache", plan.engram_cache_gib, "DSV41_CACHE_GIB"),
         Item("KV pool", _gib(got) + SLIDING_WINDOW_GIB, f"{got:,} tokens of {BYTES_PER_TOKEN} bytes, and the window"),

@@ -67,7 +67,7 @@ def configuration(settings: Settings) -> dict[str, Any]:
         sheets[str(rank.rank)] = {
             "system": items.get("system, driver, CUDA", 8.7) + items.get("server, tokenizer, exporter", 0.0),
             "weights": items.get("weights", 101.0),
-            "adapters": items.get("padding, 8-bit copies, kernels", 0.5),
+            "adapters": items["padding"] + items["not explained"],
             "kv": items.get("KV pool", 1.5),
             "graphs": items.get("CUDA graphs", 0.6),
             "nccl": items.get("NCCL buffers", 0.3),

@@ -136,7 +136,7 @@ def test_no_padded_tensor_is_smaller_than_its_share_and_all_heads_have_a_place(r
 def test_the_sheet_says_what_is_computed_and_what_nobody_can_explain() -> None:
     items = {item.name: item for item in memory_sheet(settings_of(THREE, "three")).ranks[0].items}
     assert items["padding"].gib == pytest.approx(1.009, abs=0.001) and "computed" in items["padding"].source
-    assert "between -5.3 and 3.2" in items["not explained"].source
+    assert "between -5.3 and 3.2 GiB" in items["not explained"].source
     four = {item.name: item for item in memory_sheet(settings_of(FOUR, "four")).ranks[0].items}
     assert four["padding"].gib == pytest.approx(0.0131, abs=0.0001)
     for unexplained in UNEXPLAINED.values():
