@@ -62,8 +62,12 @@ _REFUSED_FLAGS = {
 _REFUSED_VARIABLES = {
     "SGLANG_RUST_SERVER": (_PAST_HTTP, frozenset({"", "0", "false", "no", "n"})),
     "SGLANG_GRPC_PORT": (_PAST_HTTP, frozenset({""})),
+    "SGLANG_SM120_FLASHMLA_BACKEND": (
+        "prompts of more than 64 tokens would leave FlashInfer's sparse attention",
+        frozenset({"", "flashinfer"}),
+    ),
 }
-"""Why, and the values that leave it off."""
+"""Why, and the values that start."""
 _ENGINE_KNOWS_NO = frozenset({"--enable-decoder-swa-bounded-replay"})
 _OVERRIDE = "--json-model-override-args"
 _SPS_FLAG = "--speculative-dspark-sps-table-path"

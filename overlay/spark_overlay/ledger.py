@@ -9,6 +9,7 @@ from spark_overlay.adapters import (
     loop_abort,
     max_new_tokens,
     server_info_key,
+    sm12x_paths,
     thinking_requests,
     tp_padding,
     verify_cap,
@@ -23,5 +24,6 @@ LEDGER: tuple[Adapter, ...] = (
     server_info_key.ADAPTER,
     engram_rows.ADAPTER,
     tp_padding.ADAPTER,
+    sm12x_paths.ADAPTER,
     verify_cap.ADAPTER,
 )

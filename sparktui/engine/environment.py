@@ -26,6 +26,7 @@ PASSED_ON = (
     "dsv41_serial_weight_load",
     "dsv41_tp_pad",
     "dsv41_mxfp8_backend",
+    "spark_sm12x_paths",
     # Engram rows
     "dsv41_cache_gib",
     "dsv41_cache_ways",

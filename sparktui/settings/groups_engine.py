@@ -98,6 +98,9 @@ class MemorySettings(Group):
     dsv41_mxfp8_backend: str = setting(
         MEMORY, "Kernels of the dense layers.", "b12x", choices=("b12x", "cudnn", "cutlass"), in_examples=False
     )
+    spark_sm12x_paths: Switch = setting(
+        MEMORY, "1 gives the indexer the schedule that its kernel on a Spark splits by.", "1", in_examples=False
+    )
 
 
 class EngramSettings(Group):

@@ -49,6 +49,7 @@ def card(settings: Settings) -> list[str]:
         f"Anthropic base URL: {base_url(settings)}",
         f"model: {settings.served_model}",
         f"API key: {key}" + (f" (in {key_file(settings)})" if settings.api_key else ""),
+        "the same prompt may get another answer while other requests run",
         curl_line(settings),
     ]
 
