@@ -12,8 +12,6 @@ BY_OURSELVES = frozenset({
     "SPARK_ROW_STORE",
 })  # fmt: skip
 """Read by the entry point, by the row store or by what they start."""
-HANDED_ON = frozenset({"DSV41_MXFP8_BACKEND"})
-"""Settings of sparktui's whose adapter is on its way."""
 NO_EFFECT = frozenset({
     # of adapters that this overlay does not have
     "DSV41_AUTOTUNE_KEEP", "DSV41_DRAFT_HEAD_FP8", "DSV41_DRAFT_HEAD_FP8_IMPL", "DSV41_DRAFT_MAIN_PROJ_SPLIT",
@@ -33,7 +31,7 @@ NO_EFFECT = frozenset({
 
 
 def known_names(ledger: Iterable[Adapter]) -> frozenset[str]:
-    return BY_OURSELVES | HANDED_ON | {switch.name for adapter in ledger for switch in adapter.settings}
+    return BY_OURSELVES | {switch.name for adapter in ledger for switch in adapter.settings}
 
 
 def without_effect(environment: Iterable[str], ledger: Iterable[Adapter]) -> str:

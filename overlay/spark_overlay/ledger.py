@@ -8,6 +8,7 @@ from spark_overlay.adapters import (
     engram_rows,
     loop_abort,
     max_new_tokens,
+    mxfp8_backend,
     server_info_key,
     sm12x_paths,
     thinking_requests,
@@ -24,6 +25,7 @@ LEDGER: tuple[Adapter, ...] = (
     server_info_key.ADAPTER,
     engram_rows.ADAPTER,
     tp_padding.ADAPTER,
+    mxfp8_backend.ADAPTER,
     sm12x_paths.ADAPTER,
     verify_cap.ADAPTER,
 )
