@@ -18,8 +18,8 @@ from types import SimpleNamespace
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "overlay"))
-import torch  # noqa: E402
-from spark_overlay.adapters.mxfp8_backend import Inputs, pad_columns  # noqa: E402
+import torch
+from spark_overlay.adapters.mxfp8_backend import Inputs, pad_columns
 
 SHAPES = {"wq_b TP3": (16384, 1280), "wo_b TP3": (5120, 4096), "down TP4": (5120, 576), "down TP8": (5120, 288)}
 """Rows and columns on a rank: [N, K]."""
