@@ -2,7 +2,7 @@
 
     python3 benchmarks/gpu/mxfp8_product.py [--json RESULT.json]
 
-Under a minute on one NVIDIA GPU; needs torch for CUDA, no SGLang and no FlashInfer: b12x itself runs on SM12x only. What
+Under a minute on one NVIDIA GPU; needs torch for CUDA, no SGLang or FlashInfer: b12x itself runs on SM12x only. What
 is compared: the dequantised product with float32 and float64, padded with unpadded, and graph replays whose activations
 change. Exit 0 if every part held.
 """
