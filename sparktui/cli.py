@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from sparktui import __version__
 from sparktui.errors import SparktuiError, UsageError
-from sparktui.verbs import ABSENT, ENV_FILES, PRESENT
+from sparktui.verbs import ABSENT, PRESENT, PROFILE_NAMES
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -26,7 +26,7 @@ verbs:
   download build share pack serve smoke     one step of the chain
   status     what runs where, and whether it answers
   talk       how to reach the endpoint: curl line, base URLs, model
-  logs [NODE] [-n N] [-f]                   the engine's output of one node, or of all
+  logs [NODE] [N] [-f]                      the engine's output of one node, or of all
   monitor [--once]                          all nodes live; --once prints one picture of them
   demo [VERB]                               the app, or any verb, on a simulated cluster: sparktui demo --help
   stop       cancel the run that is going on, then stop the engine on all nodes
@@ -51,8 +51,9 @@ def build_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("verb", nargs="?", metavar="VERB", help=argparse.SUPPRESS)
     parser.add_argument("log_node", nargs="?", metavar="NODE", help=argparse.SUPPRESS)
+    parser.add_argument("log_lines", nargs="?", type=_line_count, metavar="N", help=argparse.SUPPRESS)
     parser.add_argument("--env-file", metavar="F", help="settings (default: .env, or that of the profile)")
-    parser.add_argument("--profile", choices=tuple(ENV_FILES), help="three (.env), four (.env.tp4), four-ring")
+    parser.add_argument("--profile", choices=PROFILE_NAMES, help="three (.env), four or four-ring (.env.tp4)")
     parser.add_argument("--json", action="store_true", help="print the journal's events, one object a line")
     parser.add_argument("--dry-run", action="store_true", help="print exactly what would run, and do nothing")
     parser.add_argument("--yes", action="store_true", help="answer questions with yes")
@@ -196,6 +197,11 @@ def _check_usage(options: argparse.Namespace) -> None:
         raise UsageError(f"there is no verb `{verb}`", fix=fix)
     if options.log_node is not None and verb != "logs":
         raise UsageError(f"`{verb}` takes no {options.log_node!r}", fix=f"for one node: --node {options.log_node}")
+    if options.log_lines is not None:
+        if options.lines is not None:
+            fix = f"leave one out: sparktui logs -n {options.lines}"
+            raise UsageError("the number of lines is given twice", fix=fix)
+        options.lines = options.log_lines
     if verb != "logs" and (options.follow or options.lines is not None):
         raise UsageError("-f and -n belong to `logs`")
     if options.ascii or options.no_mouse:
@@ -208,7 +214,7 @@ def _check_usage(options: argparse.Namespace) -> None:
 
 def _check_app_usage(options: argparse.Namespace) -> None:
     """What belongs to a verb has no meaning for the app."""
-    for name in ("json", "dry_run", "yes", "node", "log_node", "lines", "follow", "once"):
+    for name in ("json", "dry_run", "yes", "node", "log_node", "log_lines", "lines", "follow", "once"):
         if getattr(options, name) not in (None, False):
             word = f"--{name.replace('_', '-')}" if name in ("json", "dry_run", "yes", "node", "once") else "-n or -f"
             word = repr(options.log_node) if name == "log_node" else word

@@ -18,16 +18,18 @@ ABSENT = {
     "preview": "it is a pane of the app, where `p` switches it: sparktui",
 }
 """Verbs of the design that this version does not have, and what there is instead."""
-ENV_FILES = {"three": ".env", "four": ".env.tp4", "four-ring": ".env.tp4.ring"}
+PROFILE_NAMES = ("three", "four", "four-ring")
+"""Of `cluster.profile.PROFILES`, without importing it for `--version`."""
 
 
 def env_file(given: str | None, profile: str | None) -> Path:
     """The settings file that is meant, absolute: the one given, or the profile's in the working folder."""
     from pathlib import Path
 
+    from sparktui.cluster.profile import PROFILES
     from sparktui.errors import UsageError
 
-    path = Path(given or ENV_FILES[profile or "three"])
+    path = Path(given or PROFILES[profile or "three"].env_file)
     try:
         return path.expanduser().absolute()
     except RuntimeError:
@@ -43,6 +45,9 @@ def app_env_file(given: str | None, profile: str | None) -> Path:
     """
     from pathlib import Path
 
+    from sparktui.cluster.profile import PROFILES
+
     usual = env_file(given, profile)
-    others = [found for name in ENV_FILES.values() if (found := Path(name).absolute()).exists()]
+    names = dict.fromkeys(each.env_file for each in PROFILES.values())
+    others = [found for name in names if (found := Path(name).absolute()).exists()]
     return others[0] if given is None and profile is None and not usual.exists() and len(others) == 1 else usual

@@ -14,6 +14,7 @@ import re
 def client_list(text: str) -> tuple[str, ...]:
     """NFS_CLIENTS (addresses and networks between commas or spaces), checked. Raises ValueError."""
     clients = []
+    networks: dict[int, list[ipaddress.IPv4Network | ipaddress.IPv6Network]] = {4: [], 6: []}
     for word in re.split(r"[,\s]+", text.strip()):
         if not word:
             continue
@@ -21,9 +22,13 @@ def client_list(text: str) -> tuple[str, ...]:
             network = ipaddress.ip_network(word, strict=False)
         except ValueError as error:
             raise ValueError(f"NFS_CLIENTS: {word} is no address and no network") from error
-        if network.prefixlen == 0:
-            raise ValueError(f"NFS_CLIENTS: {word} means everybody")
+        if "%" in word:  # what follows is free text
+            raise ValueError(f"NFS_CLIENTS: {word} has a zone")
+        networks[network.version].append(network)
         clients.append(word)
+    for each in networks.values():
+        if any(network.prefixlen == 0 for network in ipaddress.collapse_addresses(each)):  # type: ignore[type-var]
+            raise ValueError("NFS_CLIENTS: these networks together mean everybody")
     if not clients:
         raise ValueError("NFS_CLIENTS is empty")
     return tuple(dict.fromkeys(clients))

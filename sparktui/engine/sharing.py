@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import ipaddress
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from sparktui.cluster.container import ContainerSpec, HealthCheck, Mount, VolumeSpec
+from sparktui.cluster.nfs_clients import problem_of
 from sparktui.cluster.node import Node
 from sparktui.engine.folders import STATE_PATH, node_folders
 from sparktui.engine.launch import owner_labels, with_spec_label
@@ -80,16 +80,11 @@ def export_clients(settings: Settings) -> tuple[str, ...]:
         SettingsError: an entry is no address and no network, or means everybody.
     """
     clients = tuple(dict.fromkeys(settings.nfs_allowed))
-    for client in clients:
-        try:
-            everybody = ipaddress.ip_network(client, strict=False).prefixlen == 0
-        except ValueError:
-            everybody = None
-        if everybody is not False:
-            raise SettingsError(
-                f"NFS_CLIENTS: {client!r} " + ("means everybody" if everybody else "is no address and no network"),
-                fix="write addresses such as 10.0.22.2 or networks such as 10.0.22.0/24, with commas",
-            )
+    if wrong := problem_of(clients):
+        raise SettingsError(
+            f"NFS_CLIENTS: {wrong}",
+            fix="write addresses such as 10.0.22.2 or networks such as 10.0.22.0/24, with commas",
+        )
     if not clients:
         raise SettingsError(
             "nobody may mount the weights: there are no workers and no NFS_CLIENTS", fix="set WORKER_IPS or NFS_CLIENTS"

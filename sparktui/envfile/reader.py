@@ -14,6 +14,8 @@ from enum import StrEnum
 from sparktui.envfile.lines import Assignment, BrokenLine, Problem, Severity
 
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_JOINED_NAME = re.compile(r"(?:\\\n)*[A-Za-z_](?:\\\n|[A-Za-z0-9_])*")
+"""bash takes a backslash and the end of its line away before it reads a name."""
 _EXPORT = re.compile(r"export[ \t]+(?=[A-Za-z_])")
 _BRACED = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 _INVISIBLE = re.compile("[\x00-\x08\x0b-\x1f\x7f\u200b\u2028\u2029\ufeff]")
@@ -87,6 +89,7 @@ class Reader:
         self.position = 0
         self.value_end = 0
         self.uses: set[str] = set()
+        self.quoted_line_end = False
 
     def read(self) -> None:
         while self.position < len(self.text):
@@ -114,6 +117,7 @@ class Reader:
                 )
             self.position = after + 1
             self.uses = set()
+            self.quoted_line_end = False
             value = self._word(exported)
             self._rest_of_line(after + 1)
             if invisible := _INVISIBLE.search(value):
@@ -149,6 +153,7 @@ class Reader:
                 break
             if self.text.startswith("\\\n", self.position):
                 self.position += 2
+                self.quoted_line_end = False
                 continue
             if character == "~" and tilde_may_start and (home := self._tilde()) is not None:
                 parts.append(home)
@@ -204,6 +209,7 @@ class Reader:
             raise Unreadable("a single quote is opened and never closed", self.position)
         inner = self.text[self.position + 1 : end]
         self.position = end + 1
+        self.quoted_line_end = self.quoted_line_end or "\n" in inner
         return inner
 
     def _double(self) -> str:
@@ -236,7 +242,8 @@ class Reader:
         self.position += 2
         if not following:
             self.position = len(self.text)
-            return "\\"
+            # bash drops the file's last backslash on a line that began between single quotes, else keeps it.
+            return "" if self.quoted_line_end else "\\"
         return "" if following == "\n" else following
 
     def _dollar(self, quoted: bool) -> str:
@@ -255,10 +262,10 @@ class Reader:
                 raise Unreadable("of ${ } only a plain name is read here", start)
             self.position = match.end()
             return self._lookup(match[1], start)
-        name = NAME.match(self.text, start + 1)
+        name = _JOINED_NAME.match(self.text, start + 1)
         if name:
             self.position = name.end()
-            return self._lookup(name.group(), start)
+            return self._lookup(name.group().replace("\\\n", ""), start)
         if self.text.startswith("\\\n", start + 1):
             raise Unreadable("a $ before the end of a line is not read here", start)
         if following and following in "0123456789@*#?-$!":

@@ -163,19 +163,6 @@ class Settings(
         return self.nfs_server_ips[node.rank - 1 if len(self.nfs_server_ips) > 1 else 0]
 
     @property
-    def unattended_context_length(self) -> int:
-        """The window when nobody watches, in tokens: a head of three Sparks has no memory for long prompts."""
-        limit = self.profile.unattended_context_tokens
-        return self.context_length if limit is None else min(self.context_length, limit)
-
-    def unattended(self) -> Settings:
-        """These settings for a run that nobody watches."""
-        if self.unattended_context_length == self.context_length:
-            return self
-        origins = {**self.origins, "CONTEXT_LENGTH": "unattended: the head's memory limits long prompts"}
-        return self.model_copy(update={"context_length": self.unattended_context_length, "origins": origins})
-
-    @property
     def secrets(self) -> tuple[str, ...]:
         """Every secret's plain value. For `mask` and for files of mode 0600, never for a screen."""
         values = (getattr(self, name.lower()) for name in SECRET_NAMES)

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 from ipaddress import ip_address, ip_network
 
+from sparktui.cluster.nfs_clients import problem_of
 from sparktui.settings.model import SETTINGS, Settings
 from sparktui.settings.rule import Found, shortened
 
@@ -73,11 +74,8 @@ def names(settings: Settings) -> Iterator[Found]:
         yield Found("HF_ENDPOINT", "is no http:// or https:// URL")
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]*", settings.nfs_volume):
         yield Found("NFS_VOLUME", f"{shortened(settings.nfs_volume) or 'nothing'} is no volume's name")
-    for client in settings.nfs_clients:
-        try:
-            ip_network(client, strict=False)
-        except ValueError:
-            yield Found("NFS_CLIENTS", f"{shortened(client)} is neither an address nor a network")
+    if wrong := problem_of(settings.nfs_clients):
+        yield Found("NFS_CLIENTS", wrong)
     for word in settings.build_args:
         if not re.match(r"[A-Za-z_][A-Za-z0-9_]*=", word):
             yield Found("BUILD_ARGS", f"{shortened(word)} is not NAME=value")

@@ -291,3 +291,26 @@ def test_a_first_save_begins_with_the_template(tmp_path: Path) -> None:
     path = tmp_path / ".env"
     assert save(path, {"HEAD_IP": "10.0.0.9"}, template=FILE) is None
     assert path.read_text() == FILE.replace("10.0.0.1 ", "10.0.0.9 ")
+
+
+@needs_bash
+@pytest.mark.parametrize(
+    "text",
+    [
+        "HO=1\nHOfoo=2\nA=$HO\\\nfoo\n",
+        'HOfoo=2\nA="$HO\\\nfoo bar"\n',
+        "HOME2=3\nA=$\\\nHOME2\n",
+        "HO=1\nA=$HO\\\n\\\n.x\n",
+        "A='x\ny'\\",
+        'A="x\ny"\\',
+        "A=x\\",
+        "A='x'\\",
+        "B='p\nq'\nA=z\\",
+        "A=b\\\n\\",
+        "A='x\ny'\\\nz\\",
+    ],
+)
+def test_a_backslash_at_a_lines_end_is_what_it_is_to_bash(text: str) -> None:
+    read = parse_env(text, {})
+    assert not read.broken
+    assert read.values["A"] == bash_values(text)["A"]

@@ -313,12 +313,6 @@ def test_u31_interface_names_of_the_example_are_told() -> None:
     assert not [each for each in own.notices if "example value" in each.reason]
 
 
-def test_unattended_three_sparks_get_a_smaller_window() -> None:
-    assert read(THREE_SPARKS).unattended().context_length == 32_768
-    assert read(THREE_SPARKS + "CONTEXT_LENGTH=8192\n").unattended().context_length == 8192
-    assert read(FOUR_SPARKS).unattended().context_length == 1_048_576
-    assert read(THREE_SPARKS).context_length == 262_144
-
 
 def test_sizes_times_and_lists_have_units() -> None:
     got = read(

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from sparktui.verbs import app_env_file, env_file
+from sparktui.cluster.profile import PROFILES
+from sparktui.verbs import PROFILE_NAMES, app_env_file, env_file
 
 
 def test_the_app_opens_the_one_profile_that_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -17,7 +18,10 @@ def test_the_app_opens_the_one_profile_that_is_there(tmp_path: Path, monkeypatch
     assert env_file(None, None) == tmp_path / ".env", "a command never guesses"
     assert app_env_file(None, "three") == tmp_path / ".env"
     assert app_env_file("mine.env", None) == tmp_path / "mine.env"
-    (tmp_path / ".env.tp4.ring").touch()
-    assert app_env_file(None, None) == tmp_path / ".env", "two others: nobody says which"
+    assert env_file(None, "four-ring") == env_file(None, "four") == tmp_path / ".env.tp4", "made from its own example"
     (tmp_path / ".env").touch()
     assert app_env_file(None, None) == tmp_path / ".env"
+
+
+def test_the_names_of_the_command_line_are_those_of_the_profiles() -> None:
+    assert tuple(PROFILES) == PROFILE_NAMES

@@ -12,7 +12,6 @@ from sparktui.envfile import Problem
 from sparktui.ui.first_start.draft import Draft
 from sparktui.ui.first_start.proposals import Proposal, split_hosts
 from sparktui.ui.first_start.secret_answers import why_no_key
-from sparktui.verbs import ENV_FILES
 
 if TYPE_CHECKING:
     from sparktui.settings import Settings
@@ -49,8 +48,8 @@ def owner_of(problem: Problem, changes: Mapping[str, str]) -> str:
 
 def target_path(env_file: Path, asked_profile: str | None, profile: str) -> Path:
     """Where it is saved: as given, but a profile's own file where another profile was chosen than the name says."""
-    if profile != (asked_profile or "three") and env_file.name in ENV_FILES.values():
-        return env_file.with_name(ENV_FILES[profile])
+    if profile != (asked_profile or "three") and env_file.name in {each.env_file for each in PROFILES.values()}:
+        return env_file.with_name(PROFILES[profile].env_file)
     return env_file
 
 
