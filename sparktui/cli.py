@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import signal
+import sys
+
+if sys.argv[0].endswith(("sparktui", "sparktui/__main__.py")):
+    # While Python still imports, Ctrl-C ends it quietly (status 130); `main` turns it into an exception again.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
 import argparse
 import os
-import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -76,6 +82,7 @@ def _line_count(text: str) -> int:
 
 def main(argv: Sequence[str] | None = None, given: Parts | None = None, program: Sequence[str] | None = None) -> int:
     """Run one verb; its exit status. `given` and `program` replace settings, links, steps and the run's process."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     for stream in (sys.stdout, sys.stderr):
         # An ASCII terminal shows a replacement, not a traceback.
         if hasattr(stream, "reconfigure"):

@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
+import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from rich.text import Text
 from textual import work
 from textual.binding import Binding, BindingType
 from textual.content import Content
@@ -390,6 +392,15 @@ class SparkApp(BootWatching):
         if event.state is not WorkerState.ERROR or event.worker.error is None:
             return
         self.keep_traceback(event.worker.error)
+
+    def _fatal_error(self) -> None:
+        """One sentence and a file; Textual would print a page of code with the values in it."""
+        error = sys.exc_info()[1] or self._exception
+        if not self._exit and error is not None:  # while it leaves, half-built screens may complain: nobody needs that
+            where = self.session.keep_last_traceback(error)
+            what = f"sparktui ended by an error that it does not know ({type(error).__name__}). Runs go on."
+            self._exit_renderables.append(Text(f"{what}\n  next: {where}"))
+        self._close_messages_no_wait()
 
     @work(group="traceback", exit_on_error=False)
     async def keep_traceback(self, error: BaseException) -> None:

@@ -237,6 +237,22 @@ class Session:
             return f"{self.state_dir / NAME} cannot be written: {getattr(refused, 'strerror', '') or refused}"
         return f"see {path}"
 
+    def keep_last_traceback(self, error: BaseException) -> str:
+        """The same at once, where nothing can wait any more; without settings in a file of its own."""
+        text = "".join(traceback.format_exception(error))
+        try:
+            if self.settings is not None:
+                from sparktui.runs.kept_traceback import keep_traceback
+
+                return f"see {keep_traceback(self.state_dir, text, self.settings.mask)}"
+            import tempfile
+
+            with tempfile.NamedTemporaryFile("w", prefix="sparktui-traceback-", suffix=".txt", delete=False) as file:
+                file.write(text)
+            return f"see {file.name}"
+        except OSError as refused:
+            return f"its details could not be kept: {refused.strerror or refused}"
+
     def silence(self) -> str:
         """Why what is known of runs may be old; empty while the state folder answers."""
         follower = self._follower
