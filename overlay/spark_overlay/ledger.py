@@ -8,6 +8,9 @@ from spark_overlay.adapters import (
     engram_rows,
     loop_abort,
     max_new_tokens,
+    memory_guard,
+    prefill_empty_cache,
+    score_budget,
     server_info_key,
     thinking_requests,
     tp_padding,
@@ -24,4 +27,7 @@ LEDGER: tuple[Adapter, ...] = (
     engram_rows.ADAPTER,
     tp_padding.ADAPTER,
     verify_cap.ADAPTER,
+    prefill_empty_cache.ADAPTER,
+    score_budget.ADAPTER,
+    memory_guard.ADAPTER,
 )

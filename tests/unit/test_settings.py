@@ -74,6 +74,8 @@ def test_the_ring_is_four_sparks_with_its_own_values() -> None:
         ("DSV41_LOOP_NGRAM=3", "an ordinary answer would be a loop", None),
         ("DSV41_LOOP_LINE_REPEATS=1", "an ordinary answer would be a loop", None),
         ("DSV41_LOOP_IDENTICAL=1", "an ordinary answer would be a loop", None),
+        ("DSV41_MEMGUARD_MIB=255", "0 is off, else 256 at least", None),
+        ("DSV41_INDEXER_SCORE_BUDGET_MIB=15", "0 is the engine's own, else 16 at least", None),
         ("DSV41_WO_A_W8_DRAFT=1", "acceptance falls to 1.0", "DSV41_WO_A_W8_DRAFT=0"),
         ("CONTEXT_LENGTH=2000000", "outside 4096 to 1048576 tokens", None),
         ("CONTEXT_LENGTH=1000000", "cannot fit a KV pool", None),
