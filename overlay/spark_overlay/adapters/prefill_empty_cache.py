@@ -42,8 +42,9 @@ def _functions(values: Values) -> dict[str, Callable[..., Any]]:
     def given_back(result: Any, runner: Any, forward_batch: Any, *_: Any, **__: Any) -> None:
         if runner.is_draft_worker or read_so_far(forward_batch) < least:
             return
-        if get_is_capture_mode() or torch.cuda.is_current_stream_capturing():
-            return  # a graph keeps the addresses that it was captured with
+        # A graph keeps the addresses that it was captured with.
+        if get_is_capture_mode() or (torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()):
+            return
         torch.cuda.empty_cache()
 
     return {_FORWARD: given_back}
