@@ -49,7 +49,9 @@ def functions(name: str, status: int) -> Mapping[str, Callable[..., Any]]:
     def kept(result: str, message: str, status_code: int) -> str:
         return message if message.startswith(name) else result
 
-    def anthropic(result: Any, serving: Any, status_code: int, error_type: str, message: str, *_: Any, **__: Any) -> Any:
+    def anthropic(
+        result: Any, serving: Any, status_code: int, error_type: str, message: str, *_: Any, **__: Any
+    ) -> Any:
         return once(result) if message.startswith(name) else result
 
     def openai(result: Any, serving: Any, message: str, *_: Any, **__: Any) -> Any:

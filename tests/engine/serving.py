@@ -102,7 +102,8 @@ def serving(
     argv = [*before, str(engine_env.engine_python()), "-u", "-m", MODULES[kind], *arguments(model, port)]
     argv += ["--tp-size", str(ranks)]
     with log.open("wb") as out:
-        process = subprocess.Popen(argv, env=environment(ranks, **settings), stdout=out, stderr=out, start_new_session=True)
+        env = environment(ranks, **settings)
+        process = subprocess.Popen(argv, env=env, stdout=out, stderr=out, start_new_session=True)
     headers = {"Authorization": f"Bearer {key}"} if key else {}
     try:
         url = f"http://127.0.0.1:{port}"

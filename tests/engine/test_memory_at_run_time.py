@@ -17,6 +17,7 @@ import pytest
 
 from tests.engine.looping import HELLO
 from tests.engine.serving import MODEL, OVERLAY, Serving, serving
+from tests.engine.v41 import bench
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(1500)]
 FLOOR = 1536
@@ -181,3 +182,26 @@ def test_unused_memory_is_given_back_after_each_chunk_beyond_the_setting(
     body = prompt(tokens) | {"sampling_params": {"max_new_tokens": 12, "ignore_eos": True}}
     assert post(machine, "/generate", body).status_code == 200
     assert machine.server.text()[since:].count("recorded: empty_cache") == 2 * chunks
+
+
+@pytest.fixture(scope="module")
+def cases(tiny_model: Path) -> dict[str, Any]:
+    return bench.answer(["tests.engine.memory_cases"], 300)
+
+
+def test_the_engine_scores_a_chunk_in_blocks_of_the_budget_each_row_once(cases: Any) -> None:
+    found = cases["scores"]
+    assert found["without"] == {"rows": [4096], "mib": 1024, "each row once": True}
+    assert found["with 16"] == {"rows": [64] * 64, "mib": 16, "each row once": True}
+
+
+def test_scores_and_chosen_positions_are_the_same_in_smaller_blocks(cases: Any) -> None:
+    found = cases["scores"]["torch"]
+    assert (len(found["without"]), sum(found["without"])) == (1, 512)
+    assert (len(found["with 16"]), sum(found["with 16"])) == (8, 512)
+    assert found["largest difference"] <= 1e-4 and found["same positions"]
+
+
+def test_only_steps_of_a_long_prompt_give_memory_back_and_none_in_a_capture(cases: Any) -> None:
+    given = {name for name, count in cases["steps"].items() if count}
+    assert given == {"a long prompt", "with decodes"}

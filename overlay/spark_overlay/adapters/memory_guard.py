@@ -1,4 +1,4 @@
-"""Short of memory, the head ends all requests with an error that says so: a Spark that runs out answers nobody any more.
+"""Short of memory, the head ends all requests with an error that says so: a Spark that runs out answers nobody.
 
 Decided on rank 0 alone, where SGLang's scheduler asks for its own timeouts: those aborts go to all ranks in the
 broadcast that hands out the requests, and each rank drops the same ones in the same step.
@@ -114,7 +114,9 @@ def _functions(values: Values) -> dict[str, Callable[..., Any]]:
         if not meters:
             from prometheus_client import Counter, Gauge  # after SGLang has set its folder
 
-            meters.append(Gauge("spark_memory_guard_low", "1 while requests are refused", multiprocess_mode="mostrecent"))
+            meters.append(
+                Gauge("spark_memory_guard_low", "1 while requests are refused", multiprocess_mode="mostrecent")
+            )
             meters.append(Counter("spark_memory_guard_trips", "how often running requests were ended"))
         if guard.blind and not said["blind"]:
             print(f"[spark] WARNING {NAME}/proc/meminfo does not say MemAvailable: nothing is guarded", flush=True)

@@ -66,8 +66,8 @@ def check(values: Values) -> None:
 
 ADAPTER = Adapter(
     name="prefill_empty_cache",
-    problem="While a long prompt is read, each chunk needs buffers of other sizes, and PyTorch keeps the earlier ones: on "
-    "a Spark that memory is the host's.",
+    problem="While a long prompt is read, each chunk needs buffers of other sizes, and PyTorch keeps the earlier ones: "
+    "on a Spark that memory is the host's.",
     settings=(TOKENS,),
     hooks=(
         HookPoint(

@@ -59,8 +59,8 @@ def check(values: Values) -> None:
 
 ADAPTER = Adapter(
     name="score_budget",
-    problem="SGLang scores a prompt chunk in blocks of up to 2 GiB, fit for a GPU with memory of its own; on a Spark the "
-    "host has that memory too.",
+    problem="SGLang scores a prompt chunk in blocks of up to 2 GiB, fit for a GPU with memory of its own; on a Spark "
+    "that memory is the host's.",
     settings=(BUDGET,),
     hooks=(
         HookPoint(
