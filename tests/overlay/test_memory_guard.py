@@ -39,8 +39,17 @@ def test_it_is_short_below_the_floor_until_it_was_calm_above_its_ease() -> None:
     assert [machine.after(*step) for step in steps] == [False, False, True, True, True, True, True, False]
 
 
+def test_a_head_that_is_short_before_any_request_ends_none_until_it_had_enough() -> None:
+    machine = Machine()
+    steps = [(1, 500), (9, 1249), (9, 500)]
+    assert [(machine.after(*step), machine.guard.begun) for step in steps] == [(False, False)] * 3
+    assert not machine.after(1, 1250) and machine.guard.begun
+    assert machine.after(1, 999)
+
+
 def test_a_dip_during_the_calm_begins_it_anew() -> None:
     machine = Machine()
+    machine.after(1, 5000)
     machine.after(1, 500)
     assert [machine.after(*step) for step in ((4, 2000), (3, 1100), (4, 2000), (2, 2000))] == [True, True, True, False]
 
@@ -55,6 +64,7 @@ def test_however_often_it_is_asked_the_kernel_is_not() -> None:
 @pytest.mark.parametrize("available", [500, 5000])
 def test_a_reading_that_fails_changes_nothing_and_is_known(available: int) -> None:
     machine = Machine()
+    machine.after(1, 5000)
     before = machine.after(1, available)
     assert machine.after(1, -1) is before
     assert machine.guard.blind and machine.guard.seen == available
@@ -65,6 +75,7 @@ def test_a_reading_that_fails_changes_nothing_and_is_known(available: int) -> No
 @given(st.lists(st.tuples(st.floats(0.3, 20), st.integers(0, 3000)), max_size=60))
 def test_it_changes_only_where_it_must(steps: list[tuple[float, int]]) -> None:
     machine, low, calm_since = Machine(), False, -float("inf")
+    machine.after(1, 5000)
     for seconds, available in steps:
         found = machine.after(seconds, available)
         if available < 1000 * EASE:

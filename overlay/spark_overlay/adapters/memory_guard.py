@@ -57,6 +57,8 @@ class Guard:
         low: requests are being ended; set below the floor, cleared after CALM_SECONDS above EASE times it.
         seen: what was available at the last look that told, in bytes.
         blind: the last look told nothing: then `low` stays as it was.
+        begun: memory was once above EASE times the floor; before that nothing is ended. A head that is short without
+            any request would refuse all of them for ever, and SGLang ends where its own first one is refused.
     """
 
     def __init__(
@@ -65,7 +67,8 @@ class Guard:
         read: Callable[[], int | None] = available_bytes,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.floor_bytes, self.low, self.blind, self.seen = floor_bytes, False, False, 0
+        self.floor_bytes, self.seen = floor_bytes, 0
+        self.low, self.blind, self.begun = False, False, False
         self._read, self._clock = read, clock
         self._next, self._calm_since = -float("inf"), -float("inf")
 
@@ -79,9 +82,11 @@ class Guard:
         if found is None:
             return
         self.seen = found
-        if found < self.floor_bytes * EASE:
+        if found >= self.floor_bytes * EASE:
+            self.begun = True
+        else:
             self._calm_since = now
-        if found < self.floor_bytes:
+        if found < self.floor_bytes and self.begun:
             self.low = True
         elif now - self._calm_since >= CALM_SECONDS:
             self.low = False
@@ -104,7 +109,7 @@ def _functions(values: Values) -> dict[str, Callable[..., Any]]:
     from sglang.srt.managers.schedule_batch import FINISH_ABORT
 
     guard = Guard(values[FLOOR.name] * MIB)
-    said = {"low": False, "blind": False}
+    said = {"low": False, "blind": False, "waits": False}
     told: dict[str, str] = {}  # the request whose prompt was being read: SGLang ends it later, without the reason
     gave_back = [-float("inf")]
     meters: list[Any] = []
@@ -121,6 +126,14 @@ def _functions(values: Values) -> dict[str, Callable[..., Any]]:
         if guard.blind and not said["blind"]:
             print(f"[spark] WARNING {NAME}/proc/meminfo does not say MemAvailable: nothing is guarded", flush=True)
         said["blind"] = guard.blind
+        if not guard.begun and not guard.blind and not said["waits"]:
+            said["waits"] = True
+            floor = guard.floor_bytes / MIB
+            print(
+                f"[spark] WARNING {NAME}the head has {guard.seen / MIB:.0f} MiB available before any request, "
+                f"{FLOOR.name} is {floor:.0f}: nothing is guarded until it has {floor * EASE:.0f}. Next: end other programs there",
+                flush=True,
+            )
         if guard.low == said["low"]:
             return
         said["low"] = guard.low
