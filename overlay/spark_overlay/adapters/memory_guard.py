@@ -131,7 +131,8 @@ def _functions(values: Values) -> dict[str, Callable[..., Any]]:
             floor = guard.floor_bytes / MIB
             print(
                 f"[spark] WARNING {NAME}the head has {guard.seen / MIB:.0f} MiB available before any request, "
-                f"{FLOOR.name} is {floor:.0f}: nothing is guarded until it has {floor * EASE:.0f}. Next: end other programs there",
+                f"{FLOOR.name} is {floor:.0f}: nothing is guarded until it has {floor * EASE:.0f}. "
+                "Next: end other programs there",
                 flush=True,
             )
         if guard.low == said["low"]:
