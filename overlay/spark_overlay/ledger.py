@@ -8,7 +8,10 @@ from spark_overlay.adapters import (
     engram_rows,
     loop_abort,
     max_new_tokens,
+    memory_guard,
     mxfp8_backend,
+    prefill_empty_cache,
+    score_budget,
     server_info_key,
     sm12x_paths,
     thinking_requests,
@@ -28,4 +31,7 @@ LEDGER: tuple[Adapter, ...] = (
     mxfp8_backend.ADAPTER,
     sm12x_paths.ADAPTER,
     verify_cap.ADAPTER,
+    prefill_empty_cache.ADAPTER,
+    score_budget.ADAPTER,
+    memory_guard.ADAPTER,
 )

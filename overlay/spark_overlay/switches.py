@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any
 
-PREFIXES = ("DSV41_", "SPARK_")
+PREFIXES = ("DSV41_", "SPARK_", "PREFILL_")
+"""How the names begin that nothing but this overlay reads; PREFILL_EMPTY_CACHE_TOKENS keeps its recipe's name."""
 
 
 class SwitchError(Exception):
@@ -91,7 +92,7 @@ def read(switches: Iterable[Switch | Word], environment: Mapping[str, str]) -> V
 
 
 def unknown(environment: Mapping[str, str], known: Iterable[str]) -> list[str]:
-    """A sentence for each DSV41_ or SPARK_ name that nothing reads, with the nearest one that something does."""
+    """A sentence for each name of ours (PREFIXES) that nothing reads, with the nearest one that something does."""
     names = sorted(known)
     sentences = []
     for name in sorted(environment):

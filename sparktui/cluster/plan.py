@@ -35,8 +35,8 @@ LL128_DEFAULT_BYTES = 4_915_200
 SIMPLE_DEFAULT_BYTES = 4 * 1024 * 1024
 INDEXER_BYTES = 14
 """Bytes for each pair of chunk token and prompt token while a long prompt is read."""
-INDEXER_CAP_GIB = 2.0
-"""SGLang 0.5.23 works through the scores in blocks of this budget."""
+INDEXER_BUDGET_MIB = 2048
+"""SGLang 0.5.23 works through the scores in blocks of this budget where DSV41_INDEXER_SCORE_BUDGET_MIB names none."""
 LONG_PROMPT_LIMIT = 2.02e8
 """Chunk times prompt that owners of three Sparks found safe."""
 STRAINING_PROMPT_TOKENS = 32_768
@@ -90,6 +90,7 @@ class MemoryInput:
     Attributes:
         total_bytes: MemTotal by rank, where a node was read.
         weights_gib: a rank's weights where they are known better than by the table.
+        score_budget_mib: for a block of index scores.
     """
 
     ranks: int
@@ -107,6 +108,7 @@ class MemoryInput:
     nccl_channels: int
     total_bytes: Mapping[int, int | None]
     weights_gib: float | None = None
+    score_budget_mib: int = INDEXER_BUDGET_MIB
 
 
 @dataclass(frozen=True, slots=True)
@@ -288,8 +290,8 @@ def _rank(plan: MemoryInput, rank: int) -> RankMemory:
         Item("NCCL buffers", nccl_gib(plan), "NCCL_BUFFSIZE and so on, at most"),
         Item(
             "indexer, longest prompt",
-            min(score, INDEXER_CAP_GIB),
-            "14 bytes x chunk x prompt, in blocks of 2 GiB; only while a long prompt is read",
+            min(score, plan.score_budget_mib / 1024),
+            f"14 bytes x chunk x prompt, in blocks of {plan.score_budget_mib} MiB; only while a long prompt is read",
         ),
     ]
     used = sum(item.gib for item in items)

@@ -22,6 +22,8 @@ PASSED_ON = (
     "max_running_requests",
     "chunked_prefill_size",
     "prefill_empty_cache_tokens",
+    "dsv41_indexer_score_budget_mib",
+    "dsv41_memguard_mib",
     "pytorch_cuda_alloc_conf",
     "dsv41_serial_weight_load",
     "dsv41_tp_pad",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from sparktui.cluster.disk import CHECKPOINT_BYTES, IMAGE_BYTES, SPOOL_BYTES, DiskNeed, engram_bytes
 from sparktui.cluster.node import Node
-from sparktui.cluster.plan import MemoryInput, MemoryPlan, memory_plan
+from sparktui.cluster.plan import INDEXER_BUDGET_MIB, MemoryInput, MemoryPlan, memory_plan
 from sparktui.engine.folders import node_folders
 from sparktui.envfile import Problem, Severity
 
@@ -38,6 +38,7 @@ def memory_input(
         nccl_channels=settings.nccl_max_nchannels,
         total_bytes=total_bytes or {},
         weights_gib=weights_gib,
+        score_budget_mib=settings.dsv41_indexer_score_budget_mib or INDEXER_BUDGET_MIB,
     )
 
 

@@ -316,6 +316,14 @@ SIGNATURES: tuple[Signature, ...] = (
         "the image lacks the library {1}",
         "sparktui build; a library of your own in NCCL_HOST_DIR must exist on every node",
     ),
+    # the overlay's guard: the engine lives on, so that whatever ended it later comes first
+    _s(
+        "memory.guard",
+        r"\[spark\] WARNING memory_guard: the head had (\d+) MiB of memory left, DSV41_MEMGUARD_MIB is (\d+)",
+        "the memory guard ended all requests: the head had {1} MiB left, less than its floor of {2}",
+        "end other programs on the head; shorter prompts; a smaller CHUNKED_PREFILL_SIZE or MAX_TOTAL_TOKENS, then "
+        "sparktui serve",
+    ),
     _s(
         "watchdog",
         r"(?i)\bwatchdog timeout\b",

@@ -76,12 +76,30 @@ class MemorySettings(Group):
     )
     prefill_empty_cache_tokens: Whole = setting(
         MEMORY,
-        "Prompts this long give cached memory back between chunks; 0 is off.",
+        "Prompts read this far give unused memory back after each chunk, a moment each time; 0 is off.",
         "8192",
         unit="tokens",
         low=0,
         high=1_048_576,
         in_examples=False,
+    )
+    dsv41_indexer_score_budget_mib: Whole = setting(
+        MEMORY,
+        "Memory for a block of index scores while a long prompt is read, at least 16; 0 leaves the engine's own 2048.",
+        "256",
+        unit="MiB",
+        low=0,
+        high=2048,
+        in_examples=False,
+    )
+    dsv41_memguard_mib: Whole = setting(
+        MEMORY,
+        "Below this much available memory on the head all requests are ended with an error, before the Spark stops "
+        "answering; at least 256, 0 is off.",
+        "1536",
+        unit="MiB",
+        low=0,
+        high=65_536,
     )
     pytorch_cuda_alloc_conf: str = setting(
         MEMORY,

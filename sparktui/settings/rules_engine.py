@@ -29,6 +29,12 @@ def memory(settings: Settings) -> Iterator[Found]:
         yield Found("CONTEXT_LENGTH", reason, str(settings.max_total_tokens))
     if settings.chunked_prefill_size > settings.context_length:
         yield Found("CHUNKED_PREFILL_SIZE", "is larger than CONTEXT_LENGTH", str(settings.context_length))
+    if 0 < settings.dsv41_memguard_mib < 256:
+        reason = f"is {settings.dsv41_memguard_mib}: one step takes more than that; 0 is off, else 256 at least"
+        yield Found("DSV41_MEMGUARD_MIB", reason)
+    if 0 < settings.dsv41_indexer_score_budget_mib < 16:
+        reason = f"is {settings.dsv41_indexer_score_budget_mib}: blocks of a few rows; 0 is the engine's own, else 16"
+        yield Found("DSV41_INDEXER_SCORE_BUDGET_MIB", f"{reason} at least")
 
 
 def _expandable(text: str) -> bool:

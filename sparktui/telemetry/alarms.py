@@ -46,6 +46,7 @@ class Limits:
     """It also stays for this long after the value has become good."""
     errors_hold_seconds: float = 120.0
     latch_seconds: float = 20.0
+    guard_hold_seconds: float = 300.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +115,7 @@ class AlarmBook:
                 yield from self._links(node, old)
                 yield from _gpu(node, self.limits)
         yield from _endpoint(now)
+        yield _guarded(now, self.before, self.limits)
 
     def _links(self, node: NodeSample, old: NodeSample | None) -> Iterator[Rule]:
         """A link that was up and went, a planned one that never came, half a cable (U41: not an empty socket)."""
@@ -287,6 +289,26 @@ def _endpoint(now: ClusterSnapshot) -> Iterator[Rule]:
         serving.state in (EndpointState.READY, EndpointState.STARTING) or not serving.was_ready or removed,
     )
     yield from _ranks(now)
+
+
+def _guarded(now: ClusterSnapshot, old: ClusterSnapshot | None, limits: Limits) -> Rule:
+    """The engine on the head ended requests for want of memory: at this moment, or since the last picture."""
+    serving, before = now.serving, old.serving.memory_guard_trips if old else None
+    low, trips = serving.memory_guard_low is True, serving.memory_guard_trips
+    tripped = before is not None and trips is not None and trips > before
+    does = "and refuses new ones" if low else "and takes them again"
+    return Rule(
+        Alarm(
+            "memory.guard",
+            now.nodes[0].node if now.nodes else "head",
+            True,
+            f"the memory guard of the engine ended all requests {does}: the head was below DSV41_MEMGUARD_MIB",
+            "end other programs there; shorter prompts; a smaller CHUNKED_PREFILL_SIZE or MAX_TOTAL_TOKENS, then serve",
+        ),
+        low or tripped,
+        not low,
+        hold_seconds=limits.guard_hold_seconds,
+    )
 
 
 def _ranks(now: ClusterSnapshot) -> Iterator[Rule]:

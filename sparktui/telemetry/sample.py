@@ -167,6 +167,10 @@ class Serving:
     """Served names, from /v1/models."""
     was_ready: bool = False
     """It has been READY and is missed: not long ago, or while its container runs."""
+    memory_guard_low: bool | None = None
+    """The head refuses requests for want of memory; None where the engine does not say."""
+    memory_guard_trips: int | None = None
+    """How often it ended the running requests since it started."""
     rank_unknown: bool = False
     """It answers, and of a rank nobody knows whether it still runs; `problem` names it."""
 

@@ -34,6 +34,8 @@ _WANTED = (
     "time_to_first_token_seconds_sum",
     "time_to_first_token_seconds_count",
     "process_start_time_seconds",
+    "spark_memory_guard_low",
+    "spark_memory_guard_trips_total",
 )
 _LINES = tuple(f"{prefix}{name}" for name in _WANTED for prefix in ("sglang:", "sglang_", ""))
 
@@ -99,6 +101,8 @@ class ServingMeter:
             accept_length=metrics.gauge("spec_accept_length"),
             ttft_seconds=self._ttft(metrics, at),
             taken_at=at,
+            memory_guard_low=None if (low := metrics.gauge("spark_memory_guard_low")) is None else low > 0,
+            memory_guard_trips=_count(metrics.counter("spark_memory_guard_trips_total")),
         )
 
     def _ttft(self, metrics: Metrics, at: float) -> float | None:

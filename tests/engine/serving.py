@@ -10,7 +10,7 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -70,15 +70,27 @@ def arguments(model: Path, port: int) -> list[str]:
     ]
 
 
-def environment(**settings: str) -> dict[str, str]:
+def environment(ranks: int = 1, **settings: str) -> dict[str, str]:
     here = {name: value for name, value in os.environ.items() if not name.startswith(("DSV41_", "SPARK_"))}
     own = {"PYTHONPATH": str(OVERLAY), "PYTHONDONTWRITEBYTECODE": "1"}
-    return here | engine_env.machine_environment(1, engine_env.engine_dir()) | own | settings
+    return here | engine_env.machine_environment(ranks, engine_env.engine_dir()) | own | settings
 
 
 @contextmanager
-def serving(kind: str, model: Path, folder: Path, *, key: str | None = None, **settings: str) -> Iterator[Serving]:
-    """`settings` are environment variables; `key` is written to a 0600 file, as the container gets it."""
+def serving(
+    kind: str,
+    model: Path,
+    folder: Path,
+    *,
+    key: str | None = None,
+    ranks: int = 1,
+    before: Sequence[str] = (),
+    **settings: str,
+) -> Iterator[Serving]:
+    """`settings` are environment variables; `key` is written to a 0600 file, as the container gets it.
+
+    `before` is an argv that executes the rest of its line.
+    """
     port, log = free_port(), folder / f"{kind}.log"
     settings["MODEL_PATH"] = str(model)  # as in the container: it says which adapters the model needs
     if key:
@@ -87,9 +99,11 @@ def serving(kind: str, model: Path, folder: Path, *, key: str | None = None, **s
         settings["API_KEY_FILE"] = str(folder / "key")
     if kind == "plain":
         settings["SGLANG_PLUGINS"] = "__none__"
-    argv = [str(engine_env.engine_python()), "-u", "-m", MODULES[kind], *arguments(model, port)]
+    argv = [*before, str(engine_env.engine_python()), "-u", "-m", MODULES[kind], *arguments(model, port)]
+    argv += ["--tp-size", str(ranks)]
     with log.open("wb") as out:
-        process = subprocess.Popen(argv, env=environment(**settings), stdout=out, stderr=out, start_new_session=True)
+        env = environment(ranks, **settings)
+        process = subprocess.Popen(argv, env=env, stdout=out, stderr=out, start_new_session=True)
     headers = {"Authorization": f"Bearer {key}"} if key else {}
     try:
         url = f"http://127.0.0.1:{port}"

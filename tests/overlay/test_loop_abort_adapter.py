@@ -9,6 +9,7 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
+from spark_overlay import named_error
 from spark_overlay.adapters import loop_abort, max_new_tokens
 from spark_overlay.arming import values_of
 from spark_overlay.ledger import LEDGER
@@ -123,11 +124,13 @@ class Answer(SimpleNamespace):
 def test_only_a_loops_error_tells_the_clients_not_to_ask_again(message: str) -> None:
     functions = loop_abort.ADAPTER.functions(values_of(LEDGER, {}))
     expected = {"x-should-retry": "false"} if message.startswith("loop_abort") else {}
-    openai = functions[loop_abort._OPENAI_ERROR](Answer(), None, message=message, err_type="500", status_code=500)
-    anthropic = functions[loop_abort._ANTHROPIC_ERROR](
+    openai = functions[named_error.OPENAI_ERROR](Answer(), None, message=message, err_type="500", status_code=500)
+    anthropic = functions[named_error.ANTHROPIC_ERROR](
         Answer(), None, status_code=500, error_type="api_error", message=message, exception_name=None
     )
-    responses = functions[loop_abort._RESPONSES](lambda *_, **__: Answer(), None, f"500: {message}")
+    hook = functions[named_error.RESPONSES]
+    serving = SimpleNamespace(create_error_response=lambda *given: hook(Answer(), None, *given))
+    responses = hook(Answer(), serving, f"500: {message}")
     assert [each.headers for each in (openai, anthropic, responses)] == [expected] * 3
 
 

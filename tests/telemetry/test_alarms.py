@@ -212,6 +212,26 @@ def test_an_endpoint_that_answers_although_a_node_has_gone_is_said() -> None:
     assert by_id["endpoint.ranks"].what == "worker2 is gone; the endpoint still answers, requests now hang"
 
 
+def test_the_memory_guard_is_said_while_it_acts_and_for_five_minutes_after_also_when_it_was_brief() -> None:
+    def ids_after(*states: tuple[float, bool | None, int | None]) -> list[list[str]]:
+        book, found = AlarmBook(), []
+        for at, low, trips in states:
+            serving = Serving(EndpointState.READY, memory_guard_low=low, memory_guard_trips=trips)
+            book = book.judged(ClusterSnapshot(at, (replace(CALM, node="head", rank=0),), serving))
+            found.append(book.alarms)
+        for alarm in (alarm for each in found for alarm in each):
+            assert (alarm.node, alarm.severe) == ("head", True)
+            assert "ended all requests" in alarm.what and alarm.fix
+        return ids(found)
+
+    on = ["memory.guard"]
+    assert ids_after((0, False, 0), (3, True, 1), (60, True, 1), (63, False, 1), (350, False, 1), (361, False, 1)) == [
+        [], on, on, on, on, [],
+    ]  # fmt: skip
+    assert ids_after((0, False, 4), (3, False, 5), (302, False, 5), (304, False, 5)) == [[], on, on, []]
+    assert ids_after((0, False, 4), (3, False, 4), (6, None, None), (9, False, 0)) == [[]] * 4, "an engine made anew"
+
+
 def test_severe_ones_come_first() -> None:
     node = replace(ports("roceP2p1s0f0"), split=MemorySplit(available_bytes=GIB, free_bytes=GIB))
     found = run([node] * 6)

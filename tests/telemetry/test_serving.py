@@ -76,6 +76,14 @@ def test_an_older_engine_without_the_counter_gives_its_gauge() -> None:
     assert ServingMeter().take(metrics(None, running=0), 1.0).decode_tokens_per_second == 0.0
 
 
+def test_the_memory_guards_meters_are_read_and_an_engine_without_them_says_nothing() -> None:
+    text = metrics(1000) + "spark_memory_guard_low 1.0\nspark_memory_guard_trips_total 3.0\n"
+    found = ServingMeter().take(text, 1.0)
+    assert (found.memory_guard_low, found.memory_guard_trips) == (True, 3)
+    found = ServingMeter().take(metrics(1000), 1.0)
+    assert (found.memory_guard_low, found.memory_guard_trips) == (None, None)
+
+
 def test_a_server_that_was_started_anew_has_no_rate_across_it() -> None:
     meter = ServingMeter()
     meter.take(metrics(1000), 0.0)

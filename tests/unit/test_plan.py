@@ -31,9 +31,22 @@ def settings_of(text: str, profile: str, **overrides: str) -> Settings:
 def test_three_sparks_fit_as_shipped_and_the_head_is_the_tight_one() -> None:
     plan = memory_sheet(settings_of(THREE, "three"))
     assert not plan.refusals
-    assert plan.fit is Fit.TIGHT
+    assert plan.fit is Fit.FITS
     assert plan.pool_tokens == 749_824  # 750,000 in whole pages, as three Sparks report it
     assert plan.ranks[0].free_gib == min(rank.free_gib for rank in plan.ranks)
+
+
+def test_the_sheet_follows_the_budget_of_the_index_scores() -> None:
+    def indexer(mib: str) -> float:
+        (item,) = (
+            item
+            for item in memory_sheet(settings_of(THREE, "three", DSV41_INDEXER_SCORE_BUDGET_MIB=mib)).ranks[0].items
+            if item.name.startswith("indexer")
+        )
+        return item.gib
+
+    assert [indexer(mib) for mib in ("256", "512", "0")] == [0.25, 0.5, 2.0]
+    assert memory_sheet(settings_of(THREE, "three", DSV41_INDEXER_SCORE_BUDGET_MIB="0")).fit is Fit.TIGHT
 
 
 def test_four_sparks_fit_and_their_pin_is_cut_to_what_owners_saw() -> None:

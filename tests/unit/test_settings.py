@@ -83,6 +83,8 @@ def test_the_ring_is_four_sparks_with_its_own_values() -> None:
         ("DSV41_ENGRAM_FALLBACK=ram", "one of: nothing, checkpoint", None),
         ("SPEC_ALGO=EAGLE", "one of: DSPARK, off, none, 0", None),
         ("NCCL_NET=TCP", "one of: IB, Socket", None),
+        ("DSV41_MEMGUARD_MIB=255", "0 is off, else 256 at least", None),
+        ("DSV41_INDEXER_SCORE_BUDGET_MIB=15", "0 is the engine's own, else 16 at least", None),
         ("CONTEXT_LENGTH=2000000", "outside 4096 to 1048576 tokens", None),
         ("CONTEXT_LENGTH=1000000", "cannot fit a KV pool", None),
         ("MAX_RUNNING_REQUESTS=0", "outside 1 to 256", None),
@@ -311,7 +313,6 @@ def test_u31_interface_names_of_the_example_are_told() -> None:
     assert told == {"FABRIC_IFACE", "NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME"}
     own = read(THREE_SPARKS + "FABRIC_IFACE=eth1\nNCCL_SOCKET_IFNAME=eth0\nGLOO_SOCKET_IFNAME=eth0\n")
     assert not [each for each in own.notices if "example value" in each.reason]
-
 
 
 def test_sizes_times_and_lists_have_units() -> None:

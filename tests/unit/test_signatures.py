@@ -144,6 +144,12 @@ CASES = [
         "ImportError: libnccl.so.2: cannot open shared object file: No such file or directory",
         "libnccl.so.2",
     ),
+    (
+        "memory.guard",
+        "[spark] WARNING memory_guard: the head had 1201 MiB of memory left, DSV41_MEMGUARD_MIB is 1536: requests are "
+        "ended and refused until it has 1920. Next: wait, then send a shorter prompt (2 running, 0 waiting)",
+        "had 1201 MiB left, less than its floor of 1536",
+    ),
     ("watchdog", "Watchdog timeout (self.watchdog_timeout=1800.0)", "watchdog"),
     (
         "peer.lost",

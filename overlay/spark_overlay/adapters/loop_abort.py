@@ -4,8 +4,7 @@ What a client was sent already stays sent. So a stream ends where it is, and its
 in one piece ends, with DSV41_LOOP_NAMED_EXIT=0, behind the first copy. For that it must not leave the scheduler in
 parts, as SGLang otherwise sends every answer.
 
-The official clients ask again after a status of 500 and more, twice by default: the loop would run three times. The
-header `x-should-retry: false`, which they obey, says that once is enough.
+A client that asks again, as the official ones do after a status of 500, would let the loop run three times.
 """
 
 from __future__ import annotations
@@ -13,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from spark_overlay import named_error
 from spark_overlay.adapter import Adapter, HookPoint, Kind, Process
 from spark_overlay.loop_detect import MAX_PERIOD, PATIENCE, Loop, LoopDetector, LoopRules
 from spark_overlay.switches import Switch, Values
@@ -43,14 +43,8 @@ LINES = Switch(
 NAMED = Switch("DSV41_LOOP_NAMED_EXIT", 1, "1 ends with the error loop_abort, 0 with finish_reason stop")
 _FINISH = "sglang.srt.managers.schedule_batch.Req.update_finish_state"
 _SEND = "sglang.srt.managers.scheduler_components.output_streamer._GenerationStreamAccumulator.accept"
-_ANTHROPIC = "sglang.srt.entrypoints.anthropic.serving._scrub_error_message"
-_ANTHROPIC_ERROR = "sglang.srt.entrypoints.anthropic.serving.AnthropicServing._error_response"
-_OPENAI_ERROR = "sglang.srt.entrypoints.openai.serving_base.OpenAIServingBase.create_error_response"
-_RESPONSES = "sglang.srt.entrypoints.openai.serving_responses.OpenAIServingResponses.create_error_response"
 _KEPT = "_spark_loop"
 NAME = "loop_abort: "
-ONCE = ("x-should-retry", "false")
-"""The header that the official clients obey: the same request would loop again."""
 
 
 def rules(values: Values) -> LoopRules:
@@ -106,35 +100,6 @@ def _around(values: Values) -> Callable[..., Any]:
     return watched
 
 
-def _anthropic_message(original: Callable[..., str], message: str, status_code: int) -> str:
-    """SGLang hides the text of every 500; this one is ours and holds nothing of the server's."""
-    return message if message.startswith(NAME) else original(message, status_code)
-
-
-def _responses_error(original: Callable[..., Any], serving: Any, message: str, *rest: Any, **named: Any) -> Any:
-    """SGLang makes an invalid request, status 400, of every error; this one is the server's."""
-    told = message.removeprefix("500: ")
-    if told.startswith(NAME):
-        return once(original(serving, told, "server_error", 500))
-    return original(serving, message, *rest, **named)
-
-
-def once(response: Any) -> Any:
-    """The same response, which no client answers by asking again."""
-    response.headers[ONCE[0]] = ONCE[1]
-    return response
-
-
-def _openai_error(result: Any, serving: Any, message: str, *rest: Any, **named: Any) -> Any:
-    return once(result) if message.startswith(NAME) else result
-
-
-def _anthropic_error(
-    result: Any, serving: Any, status_code: int, error_type: str, message: str, *rest: Any, **named: Any
-) -> Any:
-    return once(result) if message.startswith(NAME) else result
-
-
 def _sending(values: Values) -> Callable[..., Any]:
     named = bool(values[NAMED.name])
 
@@ -153,25 +118,7 @@ ADAPTER = Adapter(
     hooks=(
         HookPoint(_FINISH, Kind.AROUND, "(self, new_accepted_len=1)", Process.SCHEDULER),
         HookPoint(_SEND, Kind.AROUND, "(self, *, req)", Process.SCHEDULER),
-        HookPoint(_ANTHROPIC, Kind.AROUND, "(message, status_code)", Process.SERVER),
-        HookPoint(
-            _ANTHROPIC_ERROR,
-            Kind.AFTER,
-            "(self, status_code, error_type, message, exception_name=None)",
-            Process.SERVER,
-        ),
-        HookPoint(
-            _OPENAI_ERROR,
-            Kind.AFTER,
-            "(self, message, err_type='BadRequestError', status_code=400, param=None)",
-            Process.SERVER,
-        ),
-        HookPoint(
-            _RESPONSES,
-            Kind.AROUND,
-            "(self, message, err_type='invalid_request_error', status_code=400, param=None)",
-            Process.SERVER,
-        ),
+        *named_error.HOOKS,
     ),
     engines=("0.5.21", "0.5.23"),
     remove_when="SGLang ends repetition itself, with an error of its own.",
@@ -179,9 +126,6 @@ ADAPTER = Adapter(
     functions=lambda values: {
         _FINISH: _around(values),
         _SEND: _sending(values),
-        _ANTHROPIC: _anthropic_message,
-        _ANTHROPIC_ERROR: _anthropic_error,
-        _OPENAI_ERROR: _openai_error,
-        _RESPONSES: _responses_error,
+        **named_error.functions(NAME, 500),
     },
 )

@@ -104,6 +104,7 @@ _SIGNATURE_HINTS: dict[str, tuple[str, ...]] = {
     "disk.full": ("no space left",),
     "module.missing": ("no module",),
     "library.missing": ("cannot open shared",),
+    "memory.guard": ("memory_guard",),
     "watchdog": ("watchdog",),
     "peer.lost": ("by peer", "broken pipe", "process exited", "recvvalue", "likely closed"),
 }
