@@ -20,9 +20,9 @@ from spark_overlay.switches import Values, Word
 BACKEND = Word(
     "DSV41_MXFP8_BACKEND",
     "b12x",
-    "FlashInfer's kernel for the FP8 layers: b12x, cudnn or cutlass",
-    "b12x|cudnn|cutlass",
-    "b12x, cudnn or cutlass",
+    "FlashInfer's kernel for the FP8 layers: b12x, cudnn or cutlass; 0 leaves them to SGLang",
+    "0|b12x|cudnn|cutlass",
+    "b12x, cudnn or cutlass, or 0 for SGLang's own",
     "b12x",
 )
 ENGINES_OWN = "cutlass"
@@ -204,7 +204,7 @@ ADAPTER = Adapter(
     ),
     engines=("0.5.23",),
     remove_when="SGLang takes b12x for MXFP8 on SM12x by itself, or FlashInfer's `auto` is reached.",
-    off=lambda values: "" if values[BACKEND.name] else f"{BACKEND.name}=0",
+    off=lambda values: "" if values[BACKEND.name] not in (0, "0") else f"{BACKEND.name}=0",
     not_needed=not_needed,
     functions=_functions,
     check=check,
