@@ -70,7 +70,7 @@ def _read_any_byte() -> None:
     def lenient(encoding: str) -> Callable[[], IncrementalDecoder]:
         return partial(getincrementaldecoder(encoding), errors="replace")
 
-    linux_driver.getincrementaldecoder = lenient  # type: ignore[attr-defined]
+    linux_driver.getincrementaldecoder = lenient  # type: ignore[attr-defined, assignment]
 
 
 def _leave_on_signals(app: SparkApp, saved: list[Any]) -> list[int]:
