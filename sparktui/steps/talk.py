@@ -12,6 +12,7 @@ from sparktui.steps.chat_curl import chat_curl
 from sparktui.steps.step import Command, Context, Inspection
 
 STEP = "talk"
+VARIES = "The same prompt may get another answer while other requests run."
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
@@ -29,6 +30,7 @@ class Talk:
         settings = context.settings
         for text in card(settings):
             yield Note(STEP, "head", text)
+        yield Note(STEP, "head", VARIES)
         if settings.api_key is None and settings.host not in LOOPBACK:
             text = "there is no API_KEY: everybody on this network can use it"
             yield Note(STEP, "head", text, State.WARN)
@@ -49,7 +51,6 @@ def card(settings: Settings) -> list[str]:
         f"Anthropic base URL: {base_url(settings)}",
         f"model: {settings.served_model}",
         f"API key: {key}" + (f" (in {key_file(settings)})" if settings.api_key else ""),
-        "the same prompt may get another answer while other requests run",
         curl_line(settings),
     ]
 

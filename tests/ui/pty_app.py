@@ -1,103 +1,91 @@
-"""The app in a terminal of its own (a pty), and what it does to that terminal when it is ended.
-
-`python -m tests.ui.pty_app [TRIES]` prints a table: each signal at random moments, TRIES times (30).
-"""
+"""A program on a pseudo-terminal of its own: what it writes is read as bytes, keys are sent, its window is resized."""
 
 from __future__ import annotations
 
 import fcntl
 import os
-import pty
-import random
 import select
 import signal
 import struct
-import sys
-import tempfile
+import subprocess
 import termios
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
-from pathlib import Path
-
-ROOT = Path(__file__).parents[2]
-END_SECONDS = 20.0
-MODES = {"the other screen": "?1049", "the mouse": "?1003", "bracketed paste": "?2004"}
+from collections.abc import Mapping, Sequence
 
 
-@dataclass(frozen=True, slots=True)
-class Ended:
-    """`status` as a shell would show it; `output` is all that the terminal got; `cooked` what stty would say."""
+class PtyApp:
+    """Owns the process; leaves nothing behind when the block ends.
 
-    status: int
-    output: str
-    cooked: bool
+    Attributes:
+        output: everything that was written so far.
+    """
 
-    @property
-    def left_on(self) -> list[str]:
-        """What the terminal was not given back from."""
-        found = [name for name, mode in MODES.items() if self._last(mode, "h") > self._last(mode, "l")]
-        if self._last("?25", "l") > self._last("?25", "h"):
-            found.append("a hidden cursor")
-        return [*found, *([] if self.cooked else ["raw input"])]
+    def __init__(
+        self, argv: Sequence[str], environment: Mapping[str, str], *, columns: int = 80, rows: int = 24
+    ) -> None:
+        self._master, slave = os.openpty()
+        self._size(columns, rows)
+        self.output = bytearray()
+        self.process = subprocess.Popen(
+            list(argv), stdin=slave, stdout=slave, stderr=slave, env=dict(environment), start_new_session=True
+        )
+        os.close(slave)
 
-    def _last(self, mode: str, letter: str) -> int:
-        return self.output.rfind(f"\x1b[{mode}{letter}")
+    def _size(self, columns: int, rows: int) -> None:
+        fcntl.ioctl(self._master, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
 
+    def __enter__(self) -> PtyApp:
+        return self
 
-APP = "import sys; sys.argv[0] = 'sparktui'; import sparktui.__main__"
+    def __exit__(self, *_: object) -> None:
+        if self.process.poll() is None:
+            os.killpg(self.process.pid, signal.SIGKILL)
+            self.process.wait(timeout=10)
+        os.close(self._master)
 
+    def resize(self, columns: int, rows: int) -> None:
+        self._size(columns, rows)
+        self.process.send_signal(signal.SIGWINCH)
 
-def run(folder: Path, seconds: float, act: Callable[[int, int], None], code: str = APP) -> Ended:
-    """Start the app in `folder`, call `act(pid, terminal)` after `seconds`, wait for its end."""
-    pid, terminal = pty.fork()
-    if pid == 0:
-        os.chdir(folder)
-        os.environ |= {"TERM": "xterm-256color", "HOME": str(folder), "PYTHONPATH": str(ROOT)}
-        os.execv(sys.executable, [sys.executable, "-c", code])
-    resize(terminal, 80, 24)
-    output, began, acted = b"", time.monotonic(), False
-    while time.monotonic() < began + seconds + END_SECONDS:
-        if select.select([terminal], [], [], 0.02)[0]:
-            try:
-                part = os.read(terminal, 1 << 16)
-            except OSError:
-                break
-            if not part:
-                break
-            output += part
-        if not acted and time.monotonic() >= began + seconds:
-            acted = True
-            act(pid, terminal)
-    else:
-        os.kill(pid, signal.SIGKILL)
-    try:
-        cooked = bool(termios.tcgetattr(terminal)[3] & termios.ICANON)
-    except termios.error:
-        cooked = True
-    code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-    os.close(terminal)
-    return Ended(code if code >= 0 else 128 - code, output.decode(errors="replace"), cooked)
+    def send(self, keys: bytes) -> None:
+        os.write(self._master, keys)
 
+    def read(self, seconds: float) -> bytes:
+        """What comes within this time; returns at the first bytes."""
+        if not select.select([self._master], [], [], max(0.0, seconds))[0]:
+            return b""
+        try:
+            new = os.read(self._master, 1 << 16)
+        except OSError:  # the other end is closed
+            return b""
+        self.output += new
+        return new
 
-def resize(terminal: int, columns: int, rows: int) -> None:
-    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+    def drain(self, seconds: float) -> None:
+        """Read on for this long."""
+        end = time.monotonic() + seconds
+        while (left := end - time.monotonic()) > 0:
+            if not self.read(left) and self.process.poll() is not None:
+                return
 
+    def until(self, marker: bytes, *, since: int = 0, seconds: float = 20.0) -> bytes:
+        """Read until the marker has been written after position `since`; all that was written from there."""
+        end = time.monotonic() + seconds
+        while marker not in self.output[since:]:
+            left = end - time.monotonic()
+            ended = not self.read(left) and self.process.poll() is not None
+            assert left > 0 and not ended, f"{marker!r} never came; the last bytes: {bytes(self.output[-600:])!r}"
+        return bytes(self.output[since:])
 
-def main() -> None:
-    tries = int(sys.argv[1]) if len(sys.argv) > 1 else 30
-    print("| signal | tries | status | terminal not given back | tracebacks |\n|---|---|---|---|---|")
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
-        with tempfile.TemporaryDirectory() as folder:
-            ends = [
-                run(Path(folder), random.uniform(0.02, 2.5), lambda pid, _, number=number: os.kill(pid, number))
-                for _ in range(tries)
-            ]
-        statuses = sorted({each.status for each in ends})
-        bad = sum(bool(each.left_on) for each in ends)
-        traces = sum("Traceback" in each.output for each in ends)
-        print(f"| {number.name} | {tries} | {', '.join(map(str, statuses))} | {bad} | {traces} |", flush=True)
+    def press(self, keys: bytes, marker: bytes, *, seconds: float = 20.0) -> bytes:
+        """Send keys, wait for what they bring."""
+        since = len(self.output)
+        self.send(keys)
+        return self.until(marker, since=since, seconds=seconds)
 
-
-if __name__ == "__main__":
-    main()
+    def wait(self, seconds: float) -> int:
+        """The exit status; output is read on meanwhile, so that nobody blocks on a full terminal."""
+        end = time.monotonic() + seconds
+        while self.process.poll() is None and time.monotonic() < end:
+            self.read(0.05)
+        return self.process.wait(timeout=0.1)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.ui.pty_app import resize, run
+from tests.ui.ended_terminal import resize, run
 
 
 @pytest.mark.parametrize("seconds", [0.05, 0.5, 1.2, 3.0])

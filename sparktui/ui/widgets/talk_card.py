@@ -14,6 +14,7 @@ from textual.screen import ModalScreen
 from textual.widgets import Static
 
 from sparktui.steps.step import Inspection
+from sparktui.steps.talk import VARIES
 from sparktui.telemetry.sample import EndpointState
 from sparktui.ui.messages import Copied
 from sparktui.ui.wrapping import hanging
@@ -104,7 +105,7 @@ class TalkCard(ModalScreen[None]):
             widget.update(content)
 
     def _below(self) -> Content:
-        lines = []
+        lines = [Content.styled(VARIES, "$quiet")]
         settings = self.app.session.settings
         if settings is not None and settings.api_key is None and settings.host not in LOCAL:
             lines.append(
