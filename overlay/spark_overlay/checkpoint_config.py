@@ -42,6 +42,16 @@ def folder_of_engine() -> Path:
         return Path(os.environ.get("MODEL_PATH", ""))
 
 
+def of_environment(environment: Mapping[str, str]) -> dict[str, Any]:
+    """`fields` of the checkpoint that a container's environment names."""
+    return fields(Path(environment.get("MODEL_PATH", "")))
+
+
+def not_for_this_model(environment: Mapping[str, str]) -> str:
+    """Of an adapter for this model alone: why the container has no use for it; '' where it has."""
+    return why_another_model(of_environment(environment))
+
+
 def why_another_model(fields: Mapping[str, Any]) -> str:
     """`the model is a llama` for a checkpoint of another model; '' for this one, and where that cannot be seen."""
     kind = fields.get("model_type")

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 from spark_overlay import checkpoint_config, row_store, weight_files
@@ -40,7 +39,7 @@ _PREFETCHED = f"{_WEIGHTS}._prefetch_all_checkpoints"
 
 def not_needed(environment: Mapping[str, str]) -> str:
     """Why the model at MODEL_PATH has no rows to look up; '' where it has, or where that cannot be seen."""
-    fields = checkpoint_config.fields(Path(environment.get("MODEL_PATH", "")))
+    fields = checkpoint_config.of_environment(environment)
     if other := checkpoint_config.why_another_model(fields):
         return other
     return "" if not fields or fields.get("engram_layer_ids") else "the model has no Engram layer"

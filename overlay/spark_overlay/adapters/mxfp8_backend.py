@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Callable, Mapping
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 from spark_overlay import checkpoint_config
@@ -34,10 +33,6 @@ _LINEAR = "sglang.srt.layers.quantization.fp8_utils.flashinfer_mxfp8_blockscaled
 _PREPARE = "sglang.srt.layers.quantization.fp8.Fp8LinearMethod._prepare_block_fp8_as_mxfp8"
 _LOADED = "sglang.srt.model_loader.loader.DefaultModelLoader.load_model"
 _NUMBER = re.compile(r"(?<=\.)\d+(?=\.)")
-
-
-def not_needed(environment: Mapping[str, str]) -> str:
-    return checkpoint_config.why_another_model(checkpoint_config.fields(Path(environment.get("MODEL_PATH", ""))))
 
 
 def kernel_for(wanted: str, columns: int) -> str:
@@ -205,7 +200,7 @@ ADAPTER = Adapter(
     engines=("0.5.23",),
     remove_when="SGLang takes b12x for MXFP8 on SM12x by itself, or FlashInfer's `auto` is reached.",
     off=lambda values: "" if values[BACKEND.name] not in (0, "0") else f"{BACKEND.name}=0",
-    not_needed=not_needed,
+    not_needed=checkpoint_config.not_for_this_model,
     functions=_functions,
     check=check,
 )

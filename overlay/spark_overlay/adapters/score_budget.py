@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 from spark_overlay import checkpoint_config
@@ -22,10 +21,6 @@ MIB = 1024**2
 _SCORING = "sglang.srt.layers.attention.dsv4.v41_indexer.scoring"
 _TILES = f"{_SCORING}.flat_index_logits_tiles"
 _CHUNKS = f"{_SCORING}._score_chunks"
-
-
-def not_needed(environment: Mapping[str, str]) -> str:
-    return checkpoint_config.why_another_model(checkpoint_config.fields(Path(environment.get("MODEL_PATH", ""))))
 
 
 def _functions(values: Values) -> dict[str, Callable[..., Any]]:
@@ -74,7 +69,7 @@ ADAPTER = Adapter(
     engines=("0.5.23",),
     remove_when="SGLang sizes these blocks by the memory that is free.",
     off=lambda values: "" if values[BUDGET.name] else f"{BUDGET.name}=0",
-    not_needed=not_needed,
+    not_needed=checkpoint_config.not_for_this_model,
     functions=_functions,
     check=check,
 )

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 from spark_overlay import checkpoint_config
@@ -16,10 +15,6 @@ LOW_RATIOS = (1, 2)
 writes 256.
 """
 _TARGET = "sglang.srt.layers.attention.dsv4.metadata.PagedIndexerMetadata.__post_init__"
-
-
-def not_needed(environment: Mapping[str, str]) -> str:
-    return checkpoint_config.why_another_model(checkpoint_config.fields(Path(environment.get("MODEL_PATH", ""))))
 
 
 def _functions(values: Values) -> dict[str, Callable[..., Any]]:
@@ -73,7 +68,7 @@ ADAPTER = Adapter(
     engines=("0.5.23",),
     remove_when="SGLang forces DeepGEMM's metadata for every FP4 indexer on SM12x.",
     off=lambda values: "" if values[PATHS.name] else f"{PATHS.name}=0",
-    not_needed=not_needed,
+    not_needed=checkpoint_config.not_for_this_model,
     functions=_functions,
     check=check,
 )

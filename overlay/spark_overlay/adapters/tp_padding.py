@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any
 
 from spark_overlay import checkpoint_config
@@ -20,7 +19,7 @@ _DRAFT = "sglang.srt.models.deepseek_v4_dspark.DeepseekV4ForCausalLMDSpark.load_
 
 def not_needed(environment: Mapping[str, str]) -> str:
     """Why the model at MODEL_PATH needs no padding on TP_SIZE ranks in EP_SIZE groups."""
-    fields = checkpoint_config.fields(Path(environment.get("MODEL_PATH", "")))
+    fields = checkpoint_config.of_environment(environment)
     if other := checkpoint_config.why_another_model(fields):
         return other
     real = Sizes.of(fields)

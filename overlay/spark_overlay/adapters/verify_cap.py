@@ -13,7 +13,6 @@ past decides. A token drawn afresh there from the target, where the draft itself
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -88,7 +87,7 @@ def shared(topk: Any, rows: Any) -> Any:
 def not_needed(environment: Mapping[str, str]) -> str:
     if environment.get("SPEC_ALGO", "").lower() in ("off", "none", "0"):
         return "SPEC_ALGO is off: nothing is drafted"
-    fields = checkpoint_config.fields(Path(environment.get("MODEL_PATH", "")))
+    fields = checkpoint_config.of_environment(environment)
     if other := checkpoint_config.why_another_model(fields):
         return other
     return "" if not fields or fields.get("dspark_block_size") else "the checkpoint has no draft"
