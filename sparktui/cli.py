@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import signal
-import sys
-
-if sys.argv[0].endswith(("sparktui", "sparktui/__main__.py")):
-    # While Python still imports, Ctrl-C ends it quietly (status 130); `main` turns it into an exception again.
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
-
 import argparse
 import os
+import signal
+import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
