@@ -316,6 +316,10 @@ def _mode(saw: Callable[[str, list[Any], list[Any]], None]) -> Iterator[None]:
         return [each for each in flat if isinstance(each, torch.Tensor)]
 
     class Watching(TorchDispatchMode):
+        @classmethod
+        def _should_skip_dynamo(cls) -> bool:
+            return False  # nothing is compiled here, and to say so at every operation costs as much as the operation
+
         def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             out = func(*args, **(kwargs or {}))
             if not func.is_view:  # a view has its tensor's storage

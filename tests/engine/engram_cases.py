@@ -31,7 +31,7 @@ from sglang.srt.model_executor.forward_batch_info import ForwardMode
 from sglang.srt.model_loader import loader, weight_utils
 from sglang.srt.runtime_context import SpawnRanks, publish, reset_context
 from sglang.srt.server_args import ServerArgs
-from spark_overlay import arming, packed_rows
+from spark_overlay import arming, checkpoint_config, packed_rows
 from spark_overlay import engram as packer
 from spark_overlay.adapter import Process
 from spark_overlay.adapters import engram_rows
@@ -56,7 +56,7 @@ def on_rank(checkpoint: Path, rank: int, tp: int) -> None:
     # A path that is none: the folder has no config of a whole model, which ServerArgs would read.
     arguments = ServerArgs(model_path="dummy", tp_size=tp, device="cpu")
     publish(arguments, role="test", ranks=SpawnRanks(world_rank=rank, dp_rank=None))
-    engram.get_model = lambda: SimpleNamespace(model_path=str(checkpoint))
+    checkpoint_config.folder_of_engine = lambda: checkpoint
 
 
 def table_of(checkpoint: Path, layout: Any, index: int) -> tuple[torch.Tensor, torch.Tensor]:

@@ -86,7 +86,7 @@ def test_every_fault_is_named_and_the_others_are_found_all_the_same(checkpoint: 
         checkpoint,
         tmp_path / "faulty",
         """
-tensors["layers.3.attn.wq_b.weight"] = made("layers.3.attn.wq_b.weight")[:-64]
+tensors["layers.3.attn.wq_b.weight"] = made("layers.3.attn.wq_b.weight")[:-32]
 tensors["mtp.1.ffn.experts.100.w1.weight"] = None
 tensors["layers.2.attn.surplus.weight"] = torch.zeros(4)
 """,

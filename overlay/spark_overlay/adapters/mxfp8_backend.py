@@ -31,7 +31,7 @@ PADDED_FROM = "spark_columns"
 """The attribute of a padded layer that holds how many columns it was loaded with."""
 _LINEAR = "sglang.srt.layers.quantization.fp8_utils.flashinfer_mxfp8_blockscaled_linear"
 _PREPARE = "sglang.srt.layers.quantization.fp8.Fp8LinearMethod._prepare_block_fp8_as_mxfp8"
-_LOADED = "sglang.srt.model_loader.loader.DefaultModelLoader.load_model"
+_LOADED = "sglang.srt.model_executor.model_runner.ModelRunner.load_model"
 _NUMBER = re.compile(r"(?<=\.)\d+(?=\.)")
 
 
@@ -125,11 +125,11 @@ def _functions(values: Values) -> dict[str, Callable[..., Any]]:
             undo()  # on the engine's other kernel it keeps its own columns
         return None
 
-    def loaded(model: Any, *_: Any, **__: Any) -> None:
+    def loaded(result: None, runner: Any) -> None:
         from sglang.srt.runtime_context import get_platform
 
         if get_platform().is_sm120:
-            for line in routes(model, wanted):
+            for line in routes(runner.model, wanted):
                 print(f"[spark] {line}", flush=True)
 
     return {_LINEAR: linear, _PREPARE: prepare, _LOADED: loaded}
@@ -195,7 +195,7 @@ ADAPTER = Adapter(
             Process.SCHEDULER,
         ),
         HookPoint(_PREPARE, Kind.AROUND, "(self, layer)", Process.SCHEDULER),
-        HookPoint(_LOADED, Kind.AFTER, "(self, *, model_config, device_config)", Process.SCHEDULER),
+        HookPoint(_LOADED, Kind.AFTER, "(self)", Process.SCHEDULER),
     ),
     engines=("0.5.23",),
     remove_when="SGLang takes b12x for MXFP8 on SM12x by itself, or FlashInfer's `auto` is reached.",
