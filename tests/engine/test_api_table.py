@@ -297,7 +297,8 @@ def test_tools_through_both_official_clients(official: dict[str, Any]) -> None:
 
 def test_what_needs_no_code_of_ours_through_the_official_clients(official: dict[str, Any]) -> None:
     assert official["openai cut tool call"] in ("length", "stop")
-    assert official["openai image"] == official["openai image completions"] == "length"
+    # Two tokens of a random model: whether the second one ends the text is the machine's rounding.
+    assert {official["openai image"], official["openai image completions"]} <= {"length", "stop"}
     assert official["anthropic image"] == "max_tokens"
     assert "greeting" in official["openai reasoning"]["thought"]
     assert official["openai reasoning"]["said"].startswith("Hello!")
